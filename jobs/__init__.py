@@ -1,0 +1,1 @@
+"""What happens, in what order, on which worker, in which file. The computing is in `kernels`."""

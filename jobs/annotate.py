@@ -1,0 +1,274 @@
+"""One pass over the text: signatures, token ids and counts, split by split.
+
+Each split of the sources becomes three files in `OUT/annotate`, named after the split's key:
+`.parquet` (a row a document), `.signatures.npy` (uint32[d, h]) and `.tokens.bin` (the token store).
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs import ledger, sources
+from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime.compute import columns, finish_task, map_tasks
+from jobs.text import text_buffers, text_hashes
+from jobs.tokens import encoder
+from kernels import minhash, packing, permutation, words
+
+if TYPE_CHECKING:
+    from jobs.runtime.context import Run
+
+NAME = "annotate"
+SCHEMA = pa.schema(
+    [*ledger.IDENTITY, *ledger.CARRIED, *ledger.MEASURED, ("fate", pa.string()), ("start", pa.int64())]
+)
+SUMMARY = columns(
+    key="string", documents="int64", n_bytes="int64", n_tokens="int64", dropped="int64", lost="int64"
+)
+LONGEST_CHECKED = 2**20  # bytes; the reference keeps some hundred bytes a token while it encodes
+
+
+@dataclass(frozen=True)
+class Step:
+    """All that a task needs; it is pickled with the task, since a cluster knows nothing of our settings."""
+
+    folder: str
+    sources: dict[str, Any]
+    fingerprint: str
+    ngram: int
+    hashes: int
+    hash_seed: int
+    order_seed: int  # lays out the token store, changes nothing that comes out
+    encoder: encoder.Spec | None  # None: a reference set, whose tokens nobody needs
+    dtype: str  # of the token store and the shards
+    check_share: float
+
+
+# ---------------------------------------------------------------- the partition function
+
+
+def annotate_split(split: sources.Split, step: Step) -> pd.DataFrame:
+    """Read one split, measure its documents, commit its files, and return one row of counts."""
+    rows, signatures, tokens = [], [], []
+    for batch in sources.read(step.sources[split.source], split):
+        table, batch_signatures, batch_tokens = annotate_batch(split, batch, step)
+        rows.append(table)
+        signatures.append(batch_signatures)
+        tokens.append(batch_tokens)
+    table = pa.concat_tables(rows) if rows else SCHEMA.empty_table()
+    table, stored = lay_out(table, tokens, step)
+    return _commit(
+        split, step, table, np.concatenate(signatures or [np.empty((0, step.hashes), np.uint32)]), stored
+    )
+
+
+def annotate_batch(
+    split: sources.Split, batch: sources.Batch, step: Step
+) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+    """Rows in the schema's order, signatures uint32[d, h] and the token ids of one batch of documents."""
+    d = len(batch.records)
+    fate = _fates_at_input(batch)
+    alive = pc.is_null(fate)
+    text = batch.text if batch.text is not None else pa.array([""] * d, pa.large_string())
+    text = pc.if_else(alive, text, pa.scalar("", pa.large_string()))
+    data, offsets = text_buffers(text)
+    signatures, n_words = minhash.signatures(
+        data, offsets, minhash.hash_seeds(step.hashes, step.hash_seed), step.ngram
+    )
+    tokens, n_tokens = _encode(text, alive, step)
+    columns = {
+        "doc_id": ledger.doc_ids(split.source, split.path, batch.records),
+        "source": pa.repeat(split.source, d),
+        "path": pa.repeat(split.path, d),
+        "record": batch.records,
+        **_carried(batch),
+        "n_bytes": np.diff(offsets),
+        "n_words": n_words,
+        "n_tokens": n_tokens,
+        "text_hash": text_hashes(data, offsets),
+        "token_hash": packing.slice_hashes(tokens, _starts(n_tokens), n_tokens),
+        "fate": fate,
+        "start": _starts(n_tokens),
+    }
+    table = pa.table([pa.array(columns[field.name]).cast(field.type) for field in SCHEMA], schema=SCHEMA)
+    return table, signatures, tokens
+
+
+def _fates_at_input(batch: sources.Batch) -> pa.Array:
+    """Why a document cannot be used at all; null for one that can."""
+    d = len(batch.records)
+    if batch.text is None:
+        return pa.array([ledger.UNREADABLE] * d, pa.string())
+    null = np.asarray(pc.is_null(batch.text))
+    empty = ~null & (np.asarray(pc.fill_null(pc.binary_length(batch.text), 0)) == 0)
+    fate = np.full(d, None, dtype=object)
+    fate[empty] = ledger.EMPTY_TEXT
+    fate[~batch.valid] = ledger.INVALID_UTF8
+    fate[null] = ledger.NULL_TEXT
+    return pa.array(fate, pa.string())
+
+
+def _encode(text: pa.Array, alive: pa.Array, step: Step) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids of the documents that are alive, one after another, and int64[d] counts (0 for the others)."""
+    counts = np.zeros(len(text), np.int64)
+    if step.encoder is None:
+        return np.empty(0, step.dtype), counts
+    coder = encoder.get(step.encoder)
+    kept = np.flatnonzero(np.asarray(alive))
+    documents = text if len(kept) == len(text) else text.take(kept)
+    ids, offsets = coder.encode(documents)
+    counts[kept] = np.diff(offsets)
+    coder.check(documents, ids, offsets, _checked(documents, offsets, step.check_share))
+    return ids.astype(step.dtype, copy=False), counts
+
+
+def _checked(documents: pa.Array, offsets: np.ndarray, share: float) -> np.ndarray:
+    """Rows that the reference tokenizer encodes again: a keyed sample, and at least one document a batch."""
+    rows = np.flatnonzero(np.asarray(pc.binary_length(documents)) <= LONGEST_CHECKED)
+    if not len(rows) or share == 0:
+        return rows[:0]
+    hashes = permutation.keyed_hash(offsets[:-1][rows].astype(np.uint64), permutation.key("check", 0))
+    wanted = max(1, round(share * len(rows)))
+    return np.sort(rows[np.argsort(hashes, kind="stable")[:wanted]])
+
+
+def _carried(batch: sources.Batch) -> dict[str, pa.Array]:
+    d = len(batch.records)
+    return {
+        name: pc.cast(batch.columns[name], kind, safe=False) if name in batch.columns else pa.nulls(d, kind)
+        for name, kind in ledger.CARRIED
+    }
+
+
+def _starts(lengths: np.ndarray) -> np.ndarray:
+    return np.cumsum(lengths) - lengths
+
+
+# ---------------------------------------------------------------- the token store
+
+
+def lay_out(table: pa.Table, tokens: list[np.ndarray], step: Step) -> tuple[pa.Table, np.ndarray]:
+    """Put a split's documents in the seeded order, so that packing reads one run of each store for a shard."""
+    ids = np.concatenate(tokens) if tokens else np.empty(0, step.dtype)
+    if step.encoder is None:
+        return table, ids
+    lengths = table["n_tokens"].to_numpy()
+    order = permutation.seeded_order(table["doc_id"].to_numpy(), permutation.key("order", step.order_seed))
+    starts = np.empty_like(lengths)
+    starts[order] = _starts(lengths[order])
+    stored = np.empty_like(ids)
+    packing.gather(ids, _starts(lengths), lengths, stored, starts)
+    return table.set_column(table.schema.get_field_index("start"), "start", pa.array(starts)), stored
+
+
+def _commit(
+    split: sources.Split, step: Step, table: pa.Table, signatures: np.ndarray, stored: np.ndarray
+) -> pd.DataFrame:
+    folder = Path(step.folder)
+    paths = Paths(folder, split.key)
+    with checkpoint.written(paths.rows) as file:
+        pq.write_table(table.combine_chunks(), file, compression="zstd")
+    with checkpoint.written(paths.signatures) as file:
+        np.save(file, signatures)
+    with checkpoint.written(paths.tokens) as file:
+        file.write(stored.view(np.uint8).data)
+    fates = table["fate"]
+    figures = {
+        "documents": len(table),
+        "n_bytes": pc.sum(table["n_bytes"]).as_py() or 0,
+        "n_tokens": pc.sum(table["n_tokens"]).as_py() or 0,
+        "dropped": len(table) - fates.null_count,
+        "lost": pc.sum(pc.equal(fates, ledger.UNREADABLE)).as_py() or 0,
+    }
+    return finish_task(folder, step.fingerprint, split.key, paths.all, figures, SUMMARY)
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where one split's files are."""
+
+    folder: Path
+    key: str
+
+    @property
+    def rows(self) -> Path:
+        """A row a document."""
+        return self.folder / f"{self.key}.parquet"
+
+    @property
+    def signatures(self) -> Path:
+        """uint32[d, h]."""
+        return self.folder / f"{self.key}.signatures.npy"
+
+    @property
+    def tokens(self) -> Path:
+        """The token store: ids, little endian, nothing else."""
+        return self.folder / f"{self.key}.tokens.bin"
+
+    @property
+    def all(self) -> list[Path]:
+        """The split's files."""
+        return [self.rows, self.signatures, self.tokens]
+
+
+# ---------------------------------------------------------------- the graph and the commit
+
+
+def job_fingerprint(run: "Run") -> str:
+    """Covers the settings of the pass, the tokenizer, and the files as they are now."""
+    return fingerprint.fingerprint(__name__, step=step_fingerprint(run), inputs=run.inventory.identity())
+
+
+def step_fingerprint(run: "Run") -> str:
+    """Covers what happens to a split, whichever others there are."""
+    near = run.config.near_duplicates
+    return fingerprint.fingerprint(
+        __name__,
+        signature=[near.ngram, near.hashes, near.hash_seed],
+        columns={source.name: source.columns for source in run.sources},
+        tokenizer=run.fingerprints["tokenizer"],
+        dtype=run.config.shards.dtype,
+        unicode=words.unicode_version(),
+        versions=fingerprint.versions("pyarrow", "gigatoken", "tokenizers", "tiktoken"),
+    )
+
+
+def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
+    """Annotate every split that is not yet done; return the figures of all of them."""
+    near = run.config.near_duplicates
+    step = Step(
+        folder=str(job.folder),
+        sources={source.name: source for source in run.sources},
+        fingerprint=step_fingerprint(run),
+        ngram=near.ngram,
+        hashes=near.hashes,
+        hash_seed=near.hash_seed,
+        order_seed=run.config.order.seed,
+        encoder=run.encoder,
+        dtype=run.dtype,
+        check_share=run.config.tokenizer.check_share,
+    )
+    return annotate(run, job, run.splits, step, NAME)
+
+
+def annotate(
+    run: "Run", job: checkpoint.Checkpoint, splits: list[sources.Split], step: Step, name: str
+) -> dict[str, Any]:
+    """Do the splits that are not done, as a Dask dataframe partitioned by split."""
+    keys = [split.key for split in splits]
+    summary = map_tasks(
+        run, job, name, "splits", annotate_split, keys, splits, step.fingerprint, SUMMARY, step=step
+    )
+    lost = {split.path for split, n in zip(splits, summary["lost"], strict=True) if n}
+    return {
+        **{column: int(summary[column].sum()) for column in summary if column != "key"},
+        "files_with_unreadable_records": sorted(lost),
+        "splits": keys,
+        "documents_of_splits": [int(n) for n in summary["documents"]],
+    }

@@ -1,0 +1,103 @@
+"""Command lines. Nothing heavy is imported here, so that `--help` answers at once."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from jobs.errors import UserError
+
+COMMANDS = {
+    "run": "documents to verified token shards, the whole pipeline",
+    "corpus": "write the built-in corpus, the documentation of installed packages, as Parquet",
+    "tokenizer": "train a tokenizer on a sample of the sources",
+    "scurve": "measure how often near-duplicates are flagged, against the formula",
+    "verify": "prove a finished run from its files alone",
+    "trace": "name the document that a token of a shard comes from",
+}
+
+RUN_EXAMPLES = """\
+examples:
+  python -m jobs.run                                        the built-in corpus, to out/sample
+  python -m jobs.run --config my.yaml --output /data/out    your own configuration
+  python -m jobs.run --set 'sources=[{name: web, format: parquet, path: data/*.parquet}]' --output out/web
+  python -m jobs.run --scheduler tcp://host:8786            on a Dask cluster that is already there
+"""
+
+
+def run_parser(
+    program: str = "python -m jobs.run", description: str | None = None
+) -> argparse.ArgumentParser:
+    """Options of the main job."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description=description
+        or "Turn documents into verified token shards: near-duplicates removed, tokenized, shuffled, split and packed. "
+        "The same command again continues where it stopped, and does nothing when all is done.",
+        epilog=RUN_EXAMPLES if description is None else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    presets = ", ".join(sorted(path.stem for path in (Path(__file__).parent / "presets").glob("*.yaml")))
+    add = parser.add_argument
+    add(
+        "--config",
+        default="sample",
+        metavar="PRESET|FILE",
+        help=f"preset ({presets}) or YAML file (default: sample)",
+    )
+    add("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
+        help="one setting, such as length.min_tokens=128 or sources.0.path=data; repeatable; the value is YAML")  # fmt: skip
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="output folder (default: out/NAME after the preset or file)",
+    )
+    add(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="a Dask scheduler, such as tcp://host:8786 (default: a LocalCluster)",
+    )
+    add(
+        "--workers",
+        type=_positive,
+        metavar="N",
+        help="worker processes of the LocalCluster (default: one for each core)",
+    )
+    add("--memory-limit", default="auto", metavar="SIZE",
+        help="memory of each worker, such as 2GiB (default: auto, the machine's memory shared out)")  # fmt: skip
+    add("--until", metavar="JOB", help="stop after this job (default: go to the end)")
+    add("--fresh", action="store_true", help="remove what earlier runs left in the output folder first")
+    add("--dry-run", action="store_true", help="print the configuration, the splits and the jobs, and stop")
+    add(
+        "--allow-bad-files",
+        type=int,
+        metavar="N",
+        help="unreadable files that do not fail the run (default: 0)",
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of at least 1")
+    return value
+
+
+def guarded(main: Callable[[], int]) -> int:
+    """Run a command: a user's mistake is one sentence on standard error and status 2, without a traceback."""
+    try:
+        return main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(
+            f"error: {error.strerror or error}: {error.filename or 'the output'}; what is committed stays",
+            file=sys.stderr,
+        )
+        return 2
+    except KeyboardInterrupt:
+        print("stopped; the same command continues from what is committed", file=sys.stderr)
+        return 130

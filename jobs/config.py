@@ -1,0 +1,352 @@
+"""The configuration: one pydantic model a section, every default beside its source.
+
+"Seed" below is the article this system was first built to reproduce: 2.4 million FineWeb-Edu documents
+de-duplicated, tokenized and packed on a laptop.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from jobs.errors import UserError
+
+PRESETS = Path(__file__).parent / "presets"
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+def parse_bytes(value: object) -> object:
+    """Read `32 MiB` or `26MB` as a number of bytes; leave anything else for pydantic to judge."""
+    match = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
+    if match and match[2].upper() in _UNITS:
+        return int(float(match[1]) * _UNITS[match[2].upper()])
+    return value
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+def _refuse_twice(names: Sequence[str], key: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{key} has two entries named {twice[0]!r}; each needs a name of its own")
+
+
+class Section(BaseModel):
+    """Unknown keys are refused and nothing changes after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(Section):
+    """Where documents come from.
+
+    `packages` is the built-in corpus: the documentation of the installed packages this project depends on.
+    """
+
+    name: Name
+    format: Literal["parquet", "packages"] = "parquet"
+    path: str | None = Field(None, description="a file, a folder, a glob or an fsspec URL")
+    columns: dict[str, str] = Field(
+        default_factory=dict,
+        description="our column -> theirs (text, id, url, crawl, score); by default the same names, and crawl from dump",
+    )
+
+    @model_validator(mode="after")
+    def _path(self) -> Self:
+        if self.format == "packages" and self.path is not None:
+            raise ValueError(f"path is {self.path!r}, but the built-in corpus (format: packages) has no path")
+        if self.format != "packages" and not self.path:
+            raise ValueError(f"source {self.name!r} has no path; give a file, a folder or a glob")
+        unknown = set(self.columns) - {"text", "id", "url", "crawl", "score"}
+        if unknown:
+            raise ValueError(f"columns names {sorted(unknown)}; it can map text, id, url, crawl and score")
+        return self
+
+    def resolved(self, out: Path) -> "Source":
+        """The source as it is read: the built-in corpus stands as Parquet in the output."""
+        return (
+            Source(name=self.name, path=str(out / "corpus" / "*.parquet"))
+            if self.format == "packages"
+            else self
+        )
+
+
+class Splits(Section):
+    """How sources are cut into tasks. Never changes what comes out."""
+
+    bytes: Bytes = Field(
+        32 * 2**20, description="text in a split: consecutive row groups are joined up to here"
+    )
+
+
+class TokenizerTraining(Section):
+    """A byte-level BPE trained on a keyed sample of the sources (Seed: 32,768 ids, `<|endoftext|>` is 0)."""
+
+    vocab_size: int = Field(32_768, ge=257, le=2**31 - 1)
+    sample_bytes: Bytes = Field(
+        26_000_000, description="text to train on, about; a keyed sample of the documents"
+    )
+    seed: Seed = 2
+
+
+class Tokenizer(Section):
+    """An existing tokenizer, or one trained on the sources."""
+
+    path: str | None = Field(None, description="a tokenizer.json or a tiktoken ranks file; absent: train one")
+    pattern: Literal["r50k", "cl100k", "o200k"] | None = Field(None, description="for a tiktoken ranks file")
+    end_of_text: str = Field("<|endoftext|>", min_length=1)
+    engine: Literal["auto", "gigatoken", "reference"] = "auto"
+    check_share: float = Field(0.002, ge=0, le=1, description="documents re-encoded with the reference")
+    train: TokenizerTraining = Field(
+        TokenizerTraining(), description="how one is trained where path is absent"
+    )
+
+    @model_validator(mode="after")
+    def _pattern_has_ranks(self) -> Self:
+        if self.pattern and not self.path:
+            raise ValueError("pattern belongs to a tiktoken ranks file; give its path")
+        return self
+
+
+class NearDuplicates(Section):
+    """MinHash and locality-sensitive hashing (Seed and FineWeb: 5-word shingles, 112 = 14 bands of 8 rows)."""
+
+    enabled: bool = True
+    ngram: int = Field(5, ge=1, le=64, description="words in a shingle")
+    hashes: int = Field(112, ge=1, le=16_384)
+    bands: int = Field(14, ge=1)
+    rows: int = Field(8, ge=1)
+    hash_seed: Seed = Field(42, description="of the hash functions")
+    keep_seed: Seed = Field(1, description="of the random choice of the document kept in each cluster")
+
+    @model_validator(mode="after")
+    def _banding(self) -> Self:
+        if self.bands * self.rows != self.hashes:
+            raise ValueError(
+                f"bands × rows is {self.bands} × {self.rows} = {self.bands * self.rows}, but hashes is {self.hashes}; "
+                "the two must be equal"
+            )
+        return self
+
+
+class Length(Section):
+    """A light floor, measured before it is trusted (Seed: 64 tokens)."""
+
+    min_tokens: int = Field(64, ge=0, description="end-of-text token included")
+    floors: tuple[Annotated[int, Field(gt=0)], ...] = Field(
+        (32, 64, 128, 256, 512), description="the report says what each of these would remove"
+    )
+
+
+class Order(Section):
+    """One seeded permutation of whole documents (Seed: 1337)."""
+
+    seed: Seed = 1337
+
+
+class Validation(Section):
+    """The first documents of the order that overlap no reference set (Seed: 15 million tokens)."""
+
+    tokens: int | None = Field(None, ge=1, description="15,000,000 where neither is given")
+    fraction: float | None = Field(None, gt=0, lt=1, description="of all kept tokens, instead of tokens")
+    exclude_tokenizer_sample: bool = Field(
+        True, description="the tokenizer's training sample is a reference set"
+    )
+    references: tuple[Source, ...] = Field((), description="documents that validation must not overlap")
+
+    @model_validator(mode="after")
+    def _size(self) -> Self:
+        if self.tokens is not None and self.fraction is not None:
+            raise ValueError(
+                f"tokens is {self.tokens} and fraction is {self.fraction}; set one of them to null"
+            )
+        _refuse_twice([reference.name for reference in self.references], "references")
+        return self
+
+    def target(self, kept_tokens: int) -> int:
+        """Tokens that validation is to hold, of `kept_tokens` in all."""
+        if self.fraction is not None:
+            return int(self.fraction * kept_tokens)
+        return self.tokens if self.tokens is not None else 15_000_000
+
+
+class Shards(Section):
+    """llm.c token files (Seed: 100 million tokens, 200 MB, each)."""
+
+    name: Name = Field("shardmill", description="files are NAME_train_000000.bin and so on")
+    tokens: int = Field(
+        100_000_000, ge=2, le=536_870_655, description="in a full shard; llm.c takes files below 2 GiB"
+    )
+    min_tokens: int = Field(
+        8 * 16 * 1024 + 1,
+        ge=1,
+        description="no shard is shorter unless its whole split is: 8 ranks × B 16 × T 1,024 + 1",
+    )
+    dtype: Literal["auto", "uint16", "uint32"] = "auto"
+
+    @model_validator(mode="after")
+    def _minimum(self) -> Self:
+        if 2 * self.min_tokens > self.tokens:
+            raise ValueError(
+                f"min_tokens is {self.min_tokens:,}, more than half of the {self.tokens:,} tokens of a full shard; "
+                "the last two shards could not both hold so many"
+            )
+        return self
+
+
+class Report(Section):
+    """What the report measures beside the counts."""
+
+    window: int = Field(1024, ge=2, description="tokens in a training window, for the packing arithmetic")
+    pairs: int = Field(5, ge=0, description="near-duplicate pairs shown with their exact similarity")
+
+
+class SCurve(Section):
+    """The seed's experiment: held-out documents, copies with a share of words replaced, flagged or not."""
+
+    documents: int = Field(600, ge=1)
+    copies: int = Field(20, ge=1)
+    max_replaced: float = Field(0.12, gt=0, le=1, description="share of a copy's words replaced, at most")
+    seed: Seed = 0
+
+
+class Config(Section):
+    """A whole run."""
+
+    sources: tuple[Source, ...] = Field(min_length=1)
+    splits: Splits = Splits()
+    tokenizer: Tokenizer = Tokenizer()
+    near_duplicates: NearDuplicates = NearDuplicates()
+    length: Length = Length()
+    order: Order = Order()
+    validation: Validation = Validation()
+    shards: Shards = Shards()
+    report: Report = Report()
+    scurve: SCurve = SCurve()
+    allow_bad_files: int = Field(0, ge=0, description="unreadable files that do not fail the run")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        _refuse_twice([source.name for source in self.sources], "sources")
+        trained = None if self.tokenizer.path else self.tokenizer.train.vocab_size
+        if self.shards.dtype == "uint16" and trained is not None and trained > 65_536:
+            raise ValueError(
+                f"shards.dtype is uint16, which holds 65,536 ids, but tokenizer.train.vocab_size is {trained}; "
+                "use uint32 or auto"
+            )
+        return self
+
+
+def presets() -> list[str]:
+    """Names of the built-in presets."""
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def load(preset_or_file: str = "sample", settings: Sequence[str] = ()) -> Config:
+    """Read a preset or a YAML file, apply `section.key=value` settings in order, and validate the whole.
+
+    Raises
+    ------
+    UserError
+        One sentence for each thing that is wrong, naming the key, the value and what would be right.
+    """
+    raw = _read(preset_or_file)
+    for setting in settings:
+        _apply(raw, setting)
+    try:
+        return Config.model_validate(raw)
+    except ValidationError as error:
+        errors = error.errors()
+        deepest = [e for e in errors if not any(_below(other["loc"], e["loc"]) for other in errors)]
+        raise UserError("\n".join(_sentence(e) for e in deepest)) from None
+
+
+def _read(preset_or_file: str) -> dict[str, Any]:
+    path = PRESETS / f"{preset_or_file}.yaml" if preset_or_file in presets() else Path(preset_or_file)
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"there is no configuration {preset_or_file!r}: neither a preset ({', '.join(presets())}) nor a file"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(raw, dict):
+        raise UserError(f"{path} should hold sections such as `sources:`; it holds {type(raw).__name__}")
+    return raw
+
+
+def _apply(raw: dict[str, Any], setting: str) -> None:
+    """Set one dotted key in place; a number in the key is an index into a list."""
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set takes section.key=value, but was given {setting!r}")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise UserError(f"--set {key}: {text!r} is not YAML") from None
+    *parents, last = key.strip().split(".")
+    node: Any = raw
+    for step in parents:
+        if isinstance(node, dict) and node.get(step) is None:
+            node[step] = {}
+        node = _child(node, step, key)
+    if isinstance(node, list):
+        _child(node, last, key)
+        node[int(last)] = value
+    elif isinstance(node, dict):
+        node[last] = value
+    else:
+        raise UserError(f"--set {key}: {'.'.join(parents)} is a single value and has no keys below it")
+
+
+def _child(node: Any, step: str, key: str) -> Any:
+    if isinstance(node, dict):
+        return node[step]
+    if isinstance(node, list) and step.isdigit() and int(step) < len(node):
+        return node[int(step)]
+    if isinstance(node, list):
+        raise UserError(f"--set {key}: {step!r} is no place in a list of {len(node)} (they count from 0)")
+    raise UserError(f"--set {key}: there is nothing below {step!r}")
+
+
+def _below(location: tuple[str | int, ...], parent: tuple[str | int, ...]) -> bool:
+    return len(location) > len(parent) and location[: len(parent)] == parent
+
+
+def _sentence(error: Any) -> str:
+    """One plain sentence for one of pydantic's errors."""
+    key = ".".join(str(step) for step in error["loc"])
+    value, message = error["input"], error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(error["loc"][-1]), _keys_beside(error["loc"]), n=1)
+        suggestion = ".".join([*(str(step) for step in error["loc"][:-1]), *near])
+        return f"{key} is not a setting" + (f"; did you mean {suggestion}?" if near else "")
+    if error["type"] == "missing":
+        return f"{key} is missing"
+    if error["type"] == "value_error":
+        return f"{key}: {message}" if key else message
+    if error["type"] in {"model_type", "dict_type"}:
+        return f"{key} is {value!r}, but it should be a section with keys of its own"
+    if error["type"] in {"tuple_type", "list_type"}:
+        return f"{key} is {value!r}, but it should be a list"
+    return f"{key} is {value!r}: {message[:1].lower()}{message[1:]}"
+
+
+def _keys_beside(location: tuple[str | int, ...]) -> list[str]:
+    model: Any = Config
+    for step in location[:-1]:
+        if isinstance(step, str) and isinstance(model, type) and issubclass(model, BaseModel):
+            model = model.model_fields[step].annotation
+            inner = [
+                m for m in getattr(model, "__args__", ()) if isinstance(m, type) and issubclass(m, BaseModel)
+            ]
+            model = inner[0] if inner else model
+    return list(getattr(model, "model_fields", {}))

@@ -1,0 +1,107 @@
+"""The ledger: one row per input document, its fate and its place.
+
+A Parquet dataset in `OUT/ledger`, rows in the order of source, path and record, files of a fixed number of
+rows, so that its bytes do not depend on how the work was split.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from kernels import permutation
+from kernels.xxh3 import xxh3_64
+
+if TYPE_CHECKING:
+    import dask.dataframe as dd
+    import pandas as pd
+
+ROWS_PER_FILE = 250_000
+
+IDENTITY = [
+    ("doc_id", pa.uint64()),
+    ("source", pa.string()),
+    ("path", pa.string()),
+    ("record", pa.int64()),
+]
+CARRIED = [
+    ("id", pa.string()),
+    ("url", pa.string()),
+    ("crawl", pa.string()),
+    ("score", pa.float64()),
+]
+MEASURED = [
+    ("n_bytes", pa.int64()),
+    ("n_words", pa.int64()),
+    ("n_tokens", pa.int64()),  # of the text as used, with its end-of-text token
+    ("text_hash", pa.binary(16)),  # XXH3-128
+    ("token_hash", pa.uint64()),  # XXH3-64 of the ids as the shards hold them
+]
+DECIDED = [
+    ("fate", pa.dictionary(pa.int32(), pa.string())),
+    ("cluster", pa.uint64()),
+    ("kept_by", pa.uint64()),
+    ("shard", pa.int32()),
+    ("offset", pa.int64()),
+]
+SCHEMA = pa.schema(IDENTITY + CARRIED + MEASURED + DECIDED)
+
+TRAIN, VALIDATION = "train", "validation"
+NEAR_DUPLICATE = "near_duplicate"
+MIN_TOKENS = "length.min_tokens"
+NULL_TEXT, EMPTY_TEXT, INVALID_UTF8, UNREADABLE = (
+    f"input.{reason}" for reason in ("null_text", "empty_text", "invalid_utf8", "unreadable")
+)
+
+
+def doc_ids(source: str, path: str, records: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """uint64[d] identity of documents: a hash of source, path and record index, however the work is split."""
+    return permutation.doc_ids(xxh3_64(f"{source}\0{path}".encode()), records)
+
+
+def file_name(number: int) -> str:
+    """Name of the ledger's file number `number`."""
+    return f"part-{number:06d}.parquet"
+
+
+def files(out: Path) -> list[Path]:
+    """The ledger's files, in order."""
+    return sorted((Path(out) / "ledger").glob("part-*.parquet"))
+
+
+def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":
+    """The ledger of a finished run as a Dask dataframe, a file a partition.
+
+    Parameters
+    ----------
+    out
+        The run's output folder.
+    columns
+        Which columns to read; all by default.
+    """
+    import dask.dataframe as dd
+    import pyarrow.parquet as pq
+
+    from jobs.errors import UserError
+
+    paths = files(Path(out))
+    if not paths:
+        raise UserError(f"{out} holds no ledger; run `python -m jobs.run --output {out}` to its end first")
+    wanted = columns or SCHEMA.names
+    meta = frame(pq.read_schema(paths[0]).empty_table().select(wanted))
+    return dd.from_map(_read_file, paths, columns=wanted, meta=meta, label="read-ledger")
+
+
+def _read_file(path: Path, columns: list[str]) -> "pd.DataFrame":
+    import pyarrow.parquet as pq
+
+    return frame(pq.read_table(path, columns=columns))
+
+
+def frame(table: pa.Table) -> "pd.DataFrame":
+    """Pandas keeps Arrow's types here: a nullable uint64 must not turn into a float."""
+    import pandas as pd
+
+    return table.to_pandas(types_mapper=pd.ArrowDtype)

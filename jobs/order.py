@@ -1,0 +1,283 @@
+"""The order: which documents are kept, one seeded permutation of them, and the validation split.
+
+Documents are shuffled by ranges of their order key (a keyed hash of the doc_id) and sorted within each, so that
+`OUT/order/range-*.parquet`, read one after another, hold every document once in the seeded order. Where the
+validation split ends, and how many tokens lie before each range, follows from their totals.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs import annotate, ledger
+from jobs.errors import UserError
+from jobs.near_duplicates import Clusters
+from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime.compute import columns, gather
+from kernels import permutation
+
+if TYPE_CHECKING:
+    from jobs.runtime.context import Run
+
+NAME = "order"
+DOCUMENTS_PER_RANGE = 1_000_000  # a worker sorts so many at a time
+
+ROWS = columns(
+    range="int64",
+    order_key="uint64",
+    row="int64",  # in the ledger
+    split="int64",  # number of the split whose store holds the tokens
+    start="int64",  # of its tokens in that store
+    n_tokens="int64",
+    kept="bool",
+    overlaps="bool",  # a reference set; it cannot be validation
+)
+SUMMARY = columns(
+    range="int64",
+    documents="int64",
+    tokens="int64",
+    overlapping="int64",
+)
+
+
+# ---------------------------------------------------------------- partition functions
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What decides a document's fate once the whole corpus was seen."""
+
+    clusters: str
+    reference_hashes: str
+    min_tokens: int
+
+    def fates(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of an annotated split: fate object[d] (None: kept), cluster and kept_by uint64[d], overlaps bool[d].
+
+        The order is the seed's: what was unusable, then near-duplicates, then the length floor.
+        """
+        clusters = Clusters(Path(self.clusters))
+        doc_ids = table["doc_id"].to_numpy()
+        place = clusters.find(doc_ids)
+        clustered = place >= 0
+        cluster, kept_by = doc_ids.copy(), doc_ids.copy()
+        cluster[clustered], kept_by[clustered] = (
+            clusters.cluster[place[clustered]],
+            clusters.kept_by[place[clustered]],
+        )
+        fate = table["fate"].to_numpy(zero_copy_only=False).astype(object)
+        alive = np.asarray(pc.is_null(table["fate"]))
+        duplicate = alive & (kept_by != doc_ids)
+        fate[duplicate] = ledger.NEAR_DUPLICATE
+        fate[alive & ~duplicate & (table["n_tokens"].to_numpy() < self.min_tokens)] = ledger.MIN_TOKENS
+        overlaps = clusters.touched(table, self.reference_hashes)
+        overlaps[clustered] |= clusters.overlaps[place[clustered]].astype(bool)
+        return fate, np.where(clustered, cluster, 0), np.where(clustered, kept_by, 0), overlaps
+
+
+def order_rows(
+    paths: annotate.Paths, split: int, first_row: int, ranges: int, seed: int, decisions: Decisions
+) -> pd.DataFrame:
+    """A row for each document of a split, with the range of the order that it falls in."""
+    columns = ["doc_id", "text_hash", "n_tokens", "fate", "start"]
+    table = pq.read_table(paths.rows, columns=columns)
+    fate, _, _, overlaps = decisions.fates(table)
+    order_key = permutation.keyed_hash(table["doc_id"].to_numpy(), permutation.key("order", seed))
+    return pd.DataFrame(
+        {
+            "range": range_of(order_key, ranges),
+            "order_key": order_key,
+            "row": first_row + np.arange(len(table)),
+            "split": np.full(len(table), split),
+            "start": table["start"].to_numpy(),
+            "n_tokens": table["n_tokens"].to_numpy(),
+            "kept": pd.isna(fate),
+            "overlaps": overlaps,
+        }
+    )
+
+
+def range_of(order_key: np.ndarray, ranges: int) -> np.ndarray:
+    """int64[d]: equal parts of the 64-bit keys; `ranges` is a power of two."""
+    bits = ranges.bit_length() - 1
+    return (
+        (order_key >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(order_key), np.int64)
+    )
+
+
+def write_ranges(rows: pd.DataFrame, folder: str) -> pd.DataFrame:
+    """Sort each range of this partition, write it, and return its totals."""
+    summaries = []
+    for number, part in rows.groupby("range", sort=True):
+        part = part.sort_values("order_key", kind="stable")
+        keys = part["order_key"].to_numpy()
+        if (keys[1:] == keys[:-1]).any():
+            # The order key is a bijection of the doc_id, so equal keys are equal doc_ids.
+            raise UserError("two documents have the same doc_id, a 64-bit hash; rename one of the sources")
+        with checkpoint.written(Path(folder) / range_name(int(number))) as file:
+            pq.write_table(
+                pa.Table.from_pandas(part.drop(columns="range"), preserve_index=False),
+                file,
+                compression="zstd",
+            )
+        kept = part[part["kept"]]
+        totals = {"tokens": kept["n_tokens"].sum(), "overlapping": kept["overlaps"].sum()}
+        summaries.append({"range": number, "documents": len(part), **totals})
+    return pd.DataFrame(summaries, columns=SUMMARY.columns).astype(SUMMARY.dtypes)
+
+
+def range_name(number: int) -> str:
+    """File name of a range."""
+    return f"range-{number:06d}.parquet"
+
+
+# ---------------------------------------------------------------- the order as later jobs read it
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The ranges in order, where the validation split ends, and the tokens of each split before each range."""
+
+    folder: str
+    validation_until: int  # order key of the last validation document; -1: there is none
+    numbers: tuple[int, ...]
+    before: dict[str, tuple[int, ...]]  # split -> tokens before each range, and in all
+
+    def read(self, index: int) -> pd.DataFrame:
+        """A range's rows in order, with `is_validation` and `position`, a kept document's first token in its stream."""
+        rows = pq.read_table(Path(self.folder) / range_name(self.numbers[index])).to_pandas()
+        rows["is_validation"] = is_validation(rows, self.validation_until)
+        kept_tokens = np.where(rows["kept"], rows["n_tokens"], 0)
+        position = np.full(len(rows), -1)
+        for split, chosen in (
+            (ledger.VALIDATION, rows["is_validation"]),
+            (ledger.TRAIN, rows["kept"] & ~rows["is_validation"]),
+        ):
+            tokens = np.where(chosen, kept_tokens, 0)
+            position[chosen] = (self.before[split][index] + np.cumsum(tokens) - tokens)[chosen]
+        rows["position"] = position
+        return rows
+
+    def overlapping(self, split: str, start: int, stop: int) -> range:
+        """Indices of the ranges that hold tokens of a split's stream from `start` to `stop`."""
+        before = np.asarray(self.before[split])
+        return range(
+            int(np.searchsorted(before, start, side="right")) - 1, int(np.searchsorted(before, stop))
+        )
+
+
+def is_validation(rows: pd.DataFrame, until: int) -> pd.Series:
+    """bool[d]: kept, free of overlap, and no later in the order than the last validation document."""
+    if until < 0:
+        return pd.Series(np.zeros(len(rows), bool), index=rows.index)
+    return rows["kept"] & ~rows["overlaps"] & (rows["order_key"] <= np.uint64(until))
+
+
+def choose_validation(folder: Path, numbers: list[int], target: int) -> tuple[int, list[int]]:
+    """Order key of the document with which validation holds `target` tokens, and its tokens in each range read.
+
+    Raises
+    ------
+    UserError
+        The documents that may be validation hold fewer tokens.
+    """
+    tokens_of_range: list[int] = []
+    for number in numbers:
+        rows = pq.read_table(
+            folder / range_name(number), columns=["order_key", "n_tokens", "kept", "overlaps"]
+        ).to_pandas()
+        free = rows[rows["kept"] & ~rows["overlaps"]]
+        held = sum(tokens_of_range) + np.cumsum(free["n_tokens"].to_numpy())
+        enough = int(np.searchsorted(held, target))
+        if enough < len(free):
+            tokens_of_range.append(int(held[enough]) - sum(tokens_of_range))
+            return int(free["order_key"].iloc[enough]), tokens_of_range
+        tokens_of_range.append(int(free["n_tokens"].sum()))
+    raise UserError(
+        f"validation is to hold {target:,} tokens, but the documents that overlap no reference set hold "
+        f"{sum(tokens_of_range):,}; lower validation.tokens or validation.fraction"
+    )
+
+
+# ---------------------------------------------------------------- the job
+
+
+def job_fingerprint(run: "Run") -> str:
+    """Covers the floor, the seed, the validation split and the clusters."""
+    config = run.config
+    return fingerprint.fingerprint(
+        __name__,
+        order=config.order.model_dump(),
+        min_tokens=config.length.min_tokens,
+        validation=[config.validation.tokens, config.validation.fraction],
+        upstream=[run.fingerprints[name] for name in ("annotate", "references", "near_duplicates")],
+    )
+
+
+def decisions(run: "Run") -> Decisions:
+    """What decides fates in this run."""
+    return Decisions(
+        str(run.out / "near_duplicates"), str(run.reference_hashes), run.config.length.min_tokens
+    )
+
+
+def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
+    """Shuffle all documents into ranges of the order, and choose the validation split."""
+    import dask.dataframe as dd
+
+    job.begin()
+    counts = run.figures("annotate")["documents_of_splits"]
+    documents = sum(counts)
+    ranges = 1 << max(0, int(documents // DOCUMENTS_PER_RANGE).bit_length())
+    rows = dd.from_map(
+        order_rows,
+        run.annotated,
+        list(range(len(counts))),
+        [int(n) for n in np.cumsum(counts) - counts],
+        ranges=ranges,
+        seed=run.config.order.seed,
+        decisions=decisions(run),
+        meta=ROWS,
+        label="decide-fates",
+    )
+    graph = rows.shuffle("range", npartitions=ranges).map_partitions(
+        write_ranges, folder=str(job.folder), meta=SUMMARY
+    )
+    with run.console.job(NAME, ranges, "ranges") as meter:
+        summary = gather(run.client, graph, meter).sort_values("range")
+    if summary["documents"].sum() != documents:
+        raise RuntimeError(
+            f"{documents:,} documents went into the order and {summary['documents'].sum():,} came out"
+        )
+    numbers, kept = [int(n) for n in summary["range"]], [int(n) for n in summary["tokens"]]
+    target = run.config.validation.target(sum(kept))
+    if target >= sum(kept):
+        raise UserError(
+            f"validation.tokens is {target:,}, but the whole corpus keeps only {sum(kept):,} tokens; "
+            "lower it or set validation.fraction"
+        )
+    until, validation = choose_validation(job.folder, numbers, target) if target else (-1, [])
+    validation += [0] * (len(numbers) - len(validation))
+    return {
+        "documents": documents,
+        "ranges": numbers,
+        "kept_documents_overlapping_references": int(summary["overlapping"].sum()),
+        "validation_until": until,
+        "tokens": {
+            ledger.VALIDATION: validation,
+            ledger.TRAIN: [k - v for k, v in zip(kept, validation, strict=True)],
+        },
+    }
+
+
+def ranges(run: "Run") -> Ranges:
+    """The order of this run, for the jobs after it."""
+    figures = run.figures(NAME)
+    before = {split: (0, *(int(n) for n in np.cumsum(tokens))) for split, tokens in figures["tokens"].items()}
+    return Ranges(str(run.out / NAME), figures["validation_until"], tuple(figures["ranges"]), before)

@@ -1,0 +1,374 @@
+"""The report: every figure that the seed gives for its own run, computed from this run's files.
+
+`OUT/report/report.json` holds no time, host or path, so that its bytes are the same wherever the run was made.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from jobs import ledger, sources
+from jobs.order import ranges
+from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime.compute import columns, gather
+from jobs.runtime.console import Console
+from kernels import packing, permutation, shingles
+
+if TYPE_CHECKING:
+    from jobs.runtime.context import Run
+
+NAME = "report"
+FILE = "report.json"
+SCORE_BIN = 0.01
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+# What a partition of the ledger counts: a row for each value of a topic.
+TALLY = columns(
+    topic="string",  # fate, length or score
+    source="string",
+    crawl="string",
+    fate="string",
+    value="int64",  # tokens of a document, or hundredths of a score
+    documents="int64",
+    n_bytes="int64",
+    n_tokens="int64",
+    scored="int64",
+    score="float64",
+)
+CLUSTERS = columns(
+    size="int64",
+    crawls="int64",
+    clusters="int64",
+)
+MEMBERS = columns(
+    cluster="uint64",
+    crawl="string",
+)
+PAIRS = columns(
+    doc_id="uint64",
+    kept_by="uint64",
+)
+
+
+# ---------------------------------------------------------------- partition functions
+
+
+def tally(frame: pd.DataFrame) -> pd.DataFrame:
+    """Documents, bytes, tokens and scores of a ledger file by fate, by length and by score."""
+    counted = pd.DataFrame(
+        {
+            "source": frame["source"].astype("string"),
+            "crawl": frame["crawl"].astype("string").fillna(""),
+            "fate": frame["fate"].astype("string"),
+            "n_bytes": frame["n_bytes"].to_numpy(np.int64),
+            "n_tokens": frame["n_tokens"].to_numpy(np.int64),
+            "score": frame["score"].to_numpy(np.float64, na_value=np.nan),
+        }
+    )
+    counted["documents"], counted["scored"] = 1, counted["score"].notna().astype(np.int64)
+    counted["bin"] = np.floor(counted["score"].fillna(0) / SCORE_BIN + 1e-9).astype(np.int64)
+    scored = counted[counted["scored"] == 1].assign(value=lambda f: f["bin"])
+    topics = {
+        "fate": (counted.assign(value=0), ["source", "crawl", "fate", "value"]),
+        "length": (counted.assign(value=counted["n_tokens"]), ["fate", "value"]),
+        "score": (scored, ["value"]),
+    }
+    totals = ["documents", "n_bytes", "n_tokens", "scored", "score"]
+    parts = [
+        rows.groupby(keys, sort=True)[totals].sum().reset_index().assign(topic=topic)
+        for topic, (rows, keys) in topics.items()
+    ]
+    return pd.concat(parts).reindex(columns=TALLY.columns, fill_value="").astype(TALLY.dtypes)
+
+
+def members(frame: pd.DataFrame) -> pd.DataFrame:
+    """Cluster and crawl of the documents of a ledger file that are in a cluster."""
+    clustered = frame[frame["cluster"].notna()]
+    return pd.DataFrame(
+        {
+            "cluster": clustered["cluster"].to_numpy(np.uint64),
+            "crawl": clustered["crawl"].astype("string").fillna(""),
+        }
+    )
+
+
+def cluster_sizes(rows: pd.DataFrame) -> pd.DataFrame:
+    """Number of clusters by their size and the crawls they span."""
+    found = rows.groupby("cluster")["crawl"].agg(["size", "nunique"]).rename(columns={"nunique": "crawls"})
+    return found.groupby(["size", "crawls"]).size().rename("clusters").reset_index().astype(CLUSTERS.dtypes)
+
+
+def sampled_pairs(frame: pd.DataFrame, pairs: int) -> pd.DataFrame:
+    """Near-duplicates of a ledger file with the smallest keyed hashes, each with the document kept in its place."""
+    dropped = frame[frame["fate"] == ledger.NEAR_DUPLICATE]
+    rows = pd.DataFrame({name: dropped[name].to_numpy(np.uint64) for name in PAIRS})
+    return _smallest(rows, pairs)
+
+
+def _smallest(rows: pd.DataFrame, pairs: int) -> pd.DataFrame:
+    hashes = permutation.keyed_hash(rows["doc_id"].to_numpy(np.uint64), permutation.key("report-pairs", 0))
+    return rows.iloc[np.argsort(hashes, kind="stable")[:pairs]]
+
+
+# ---------------------------------------------------------------- the sections
+
+
+def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
+    """Documents, bytes and tokens read, dropped for each reason in the order it was looked at, and kept."""
+    by_fate = tallied[tallied["topic"] == "fate"].groupby("fate")[["documents", "n_bytes", "n_tokens"]].sum()
+    steps = [fate for fate in _DROP_ORDER if fate in by_fate.index]
+    rows = [{"step": "read", **_counts(by_fate.sum())}]
+    rows += [{"step": fate, **_counts(by_fate.loc[fate])} for fate in steps]
+    kept = by_fate.loc[[fate for fate in (ledger.TRAIN, ledger.VALIDATION) if fate in by_fate.index]]
+    rows.append({"step": "kept", **_counts(kept.sum())})
+    rows += [{"step": fate, **_counts(kept.loc[fate])} for fate in kept.index]
+    return rows
+
+
+_DROP_ORDER = (
+    ledger.UNREADABLE,
+    ledger.NULL_TEXT,
+    ledger.EMPTY_TEXT,
+    ledger.INVALID_UTF8,
+    ledger.NEAR_DUPLICATE,
+    ledger.MIN_TOKENS,
+)
+
+
+def _counts(row: pd.Series) -> dict[str, int]:
+    return {"documents": int(row["documents"]), "bytes": int(row["n_bytes"]), "tokens": int(row["n_tokens"])}
+
+
+def by_crawl(tallied: pd.DataFrame) -> list[dict[str, Any]]:
+    """For each source and crawl: documents read, removed as near-duplicates, and kept."""
+    rows = tallied[tallied["topic"] == "fate"]
+    table = rows.pivot_table(
+        index=["source", "crawl"], columns="fate", values="documents", aggfunc="sum", fill_value=0
+    )
+    kept = [fate for fate in (ledger.TRAIN, ledger.VALIDATION) if fate in table]
+    return [
+        {
+            "source": source,
+            "crawl": crawl,
+            "documents": int(row.sum()),
+            ledger.NEAR_DUPLICATE: int(row.get(ledger.NEAR_DUPLICATE, 0)),
+            "kept": int(row[kept].sum()),
+        }
+        for (source, crawl), row in table.iterrows()
+    ]
+
+
+def lengths(tallied: pd.DataFrame, fates: list[str] | None, window: int) -> dict[str, Any] | None:
+    """How long documents are, in tokens; of those with the given fates, or of all that were tokenized."""
+    rows = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)]
+    rows = (
+        (rows[rows["fate"].isin(fates)] if fates else rows).groupby("value")[["documents", "n_tokens"]].sum()
+    )
+    if rows.empty:
+        return None
+    longer = rows.index > window
+    return {
+        "documents": int(rows["documents"].sum()),
+        "mean": _share(rows["n_tokens"].sum(), rows["documents"].sum()),
+        "shortest": int(rows.index.min()),
+        "longest": int(rows.index.max()),
+        "quantiles": {str(q): _quantile(rows["documents"], q) for q in QUANTILES},
+        "window": window,
+        "share_of_documents_longer_than_window": _share(
+            rows["documents"][longer].sum(), rows["documents"].sum()
+        ),
+        "share_of_tokens_in_them": _share(rows["n_tokens"][longer].sum(), rows["n_tokens"].sum()),
+    }
+
+
+def floors(tallied: pd.DataFrame, wanted: tuple[int, ...]) -> list[dict[str, Any]]:
+    """What each length floor would remove of all tokenized documents, before de-duplication."""
+    rows = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)]
+    everything = rows[["documents", "n_tokens"]].sum()
+    return [
+        {
+            "floor": floor,
+            "documents": int(short["documents"]),
+            "share_of_documents": _share(short["documents"], everything["documents"]),
+            "tokens": int(short["n_tokens"]),
+            "share_of_tokens": _share(short["n_tokens"], everything["n_tokens"]),
+            "mean_score": _share(short["score"], short["scored"]),
+        }
+        for floor in wanted
+        for short in [rows[rows["value"] < floor][["documents", "n_tokens", "score", "scored"]].sum()]
+    ]
+
+
+def scores(tallied: pd.DataFrame) -> dict[str, Any] | None:
+    """The distribution of the scores that came with the documents, to a hundredth."""
+    rows = tallied[tallied["topic"] == "score"].groupby("value")[["documents", "n_tokens", "score"]].sum()
+    if rows.empty:
+        return None
+    rounded = (np.floor(rows.index.to_numpy() * SCORE_BIN + 0.5)).astype(int)
+    return {
+        "documents": int(rows["documents"].sum()),
+        "mean": _share(rows["score"].sum(), rows["documents"].sum()),
+        "median": _quantile(rows["documents"], 0.5) * SCORE_BIN,
+        "by_rounded_score": {str(k): int(v) for k, v in rows["documents"].groupby(rounded).sum().items()},
+        "histogram": [
+            {
+                "from": round(float(tenth) / 10, 1),
+                "documents": int(part["documents"]),
+                "tokens": int(part["n_tokens"]),
+            }
+            for tenth, part in rows.groupby(rows.index // 10).sum().iterrows()
+        ],
+    }
+
+
+def near_duplicates(sizes: pd.DataFrame, steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """What de-duplication found and removed."""
+    read = next(step for step in steps if step["step"] == "read")
+    nothing = {"documents": 0, "bytes": 0, "tokens": 0}
+    removed = next((step for step in steps if step["step"] == ledger.NEAR_DUPLICATE), nothing)
+    clusters = int(sizes["clusters"].sum())
+    inside = int(sizes.loc[sizes["crawls"] == 1, "clusters"].sum())
+    return {
+        "clusters": clusters,
+        "documents_in_clusters": int((sizes["clusters"] * sizes["size"]).sum()),
+        "documents_removed": removed["documents"],
+        "share_of_documents_removed": _share(removed["documents"], read["documents"]),
+        "tokens_removed": removed["tokens"],
+        "share_of_tokens_removed": _share(removed["tokens"], read["tokens"]),
+        "largest_cluster": int(sizes["size"].max()) if len(sizes) else 0,
+        "clusters_inside_one_crawl": inside,
+        "clusters_across_crawls": clusters - inside,
+        "clusters_by_size": {str(k): int(v) for k, v in sizes.groupby("size")["clusters"].sum().items()},
+    }
+
+
+def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Some removed documents and what was kept instead, with their exact similarity."""
+    wanted = pa.array(np.unique(pairs[["doc_id", "kept_by"]].to_numpy(np.uint64)))
+    columns = ["doc_id", "source", "path", "record", "id", "url", "crawl"]
+    found: dict[int, dict[str, Any]] = {}
+    for path in ledger.files(run.out):
+        table = pq.read_table(path, columns=columns, filters=pc.field("doc_id").isin(wanted))
+        found |= {row["doc_id"]: row for row in table.to_pylist()}
+    ngram = run.config.near_duplicates.ngram
+    by_name = {source.name: source for source in run.sources}
+    for row in found.values():
+        (text,) = sources.read_records(by_name[row["source"]], row["path"], [row["record"]])
+        row["shingles"] = shingles.shingles(text or "", ngram)
+    described = []
+    for pair in pairs.itertuples():
+        a, b = found[int(pair.doc_id)], found[int(pair.kept_by)]
+        described.append(
+            {
+                "similarity": shingles.jaccard(a["shingles"], b["shingles"]),
+                "removed": {name: a[name] for name in columns},
+                "kept": {name: b[name] for name in columns},
+            }
+        )
+    return sorted(described, key=lambda pair: -pair["similarity"])
+
+
+def packing_arithmetic(run: "Run", split: str, window: int) -> dict[str, Any]:
+    """Padding against packing, for one split's stream."""
+    order = ranges(run)
+    state = packing.PackingState(window)
+    for index in range(len(order.numbers)):
+        rows = order.read(index)
+        chosen = rows["kept"] & (rows["is_validation"] == (split == ledger.VALIDATION))
+        state = packing.accumulate(state, rows.loc[chosen, "n_tokens"].to_numpy(np.int64))
+    return packing.summarise(state)._asdict()
+
+
+def _quantile(counts: pd.Series, q: float) -> int:
+    """The value below or at which a share `q` of the counted things lies; `counts` is by value, in order."""
+    reached = np.cumsum(counts.to_numpy())
+    return int(counts.index[int(np.searchsorted(reached, q * reached[-1]))])
+
+
+def _share(part: float, whole: float) -> float | None:
+    return float(part) / float(whole) if whole else None
+
+
+# ---------------------------------------------------------------- the job
+
+
+def job_fingerprint(run: "Run") -> str:
+    """Covers the report's settings and the jobs that it describes."""
+    upstream = [run.fingerprints[name] for name in ("ledger", "scurve")]
+    settings = [
+        run.config.report.model_dump(),
+        run.config.length.model_dump(),
+        run.config.near_duplicates.ngram,
+    ]
+    return fingerprint.fingerprint(__name__, settings=settings, upstream=upstream)
+
+
+def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
+    """Compute the figures from the ledger with Dask, and write them."""
+    job.begin()
+    config = run.config
+    frame = ledger.read(
+        run.out, ["doc_id", "source", "crawl", "fate", "score", "n_bytes", "n_tokens", "cluster", "kept_by"]
+    )
+    with run.console.job(NAME, 3 * frame.npartitions, "tables") as meter:
+        tallied = gather(run.client, frame.map_partitions(tally, meta=TALLY), meter, counted=())
+        clustered = frame.map_partitions(members, meta=MEMBERS).shuffle(
+            "cluster", npartitions=frame.npartitions
+        )
+        sizes = gather(run.client, clustered.map_partitions(cluster_sizes, meta=CLUSTERS), meter)
+        pairs = gather(
+            run.client, frame.map_partitions(sampled_pairs, pairs=config.report.pairs, meta=PAIRS), meter
+        )
+    steps = funnel(tallied)
+    encoded = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)][["n_bytes", "n_tokens"]].sum()
+    order = run.figures("order")
+    content = {
+        "funnel": steps,
+        "crawls": by_crawl(tallied),
+        "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
+        "tokenizer": run.figures("tokenizer"),
+        "near_duplicates": near_duplicates(sizes, steps)
+        | {"pairs": similar_pairs(run, _smallest(pairs, config.report.pairs))},
+        "scores": scores(tallied),
+        "lengths": {
+            "before_deduplication": lengths(tallied, None, config.report.window),
+            "train": lengths(tallied, [ledger.TRAIN], config.report.window),
+        },
+        "length_floors": floors(tallied, config.length.floors),
+        "validation": {
+            "documents": sum(s["documents"] for s in steps if s["step"] == ledger.VALIDATION),
+            "tokens": sum(order["tokens"][ledger.VALIDATION]),
+            "kept_documents_overlapping_references": order["kept_documents_overlapping_references"],
+        },
+        "packing": packing_arithmetic(run, ledger.TRAIN, config.report.window),
+        "shards": run.figures("shards"),
+        "scurve": run.figures("scurve"),
+        "files_with_unreadable_records": run.figures("annotate")["files_with_unreadable_records"],
+    }
+    checkpoint.write_json(job.folder / FILE, content)
+    return {"funnel": steps}
+
+
+def read(out: str | Path) -> dict[str, Any]:
+    """The report of a finished run."""
+    return checkpoint.read_json(Path(out) / NAME / FILE)
+
+
+def print_table(console: Console, figures: dict[str, Any]) -> None:
+    """The funnel: documents, bytes and tokens at each step."""
+    rows = [
+        (
+            _LABELS.get(row["step"], row["step"]),
+            *(f"{row[column]:,}" for column in ("documents", "bytes", "tokens")),
+        )
+        for row in figures["funnel"]
+    ]
+    console.table("", ["", "documents", "bytes", "tokens"], rows)
+
+
+_LABELS = {fate: f"- {fate}" for fate in _DROP_ORDER} | {"train": "  train", "validation": "  validation"}

@@ -1,0 +1,179 @@
+"""The main job: the order of the jobs, what was done before, and what is said at the end."""
+
+import argparse
+import importlib
+import shutil
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from jobs.cli import guarded, run_parser
+from jobs.errors import UserError
+
+if TYPE_CHECKING:
+    from jobs.runtime.context import Run
+
+# In order, with the module of each. A job's folder in the output has the job's name.
+JOBS = {
+    "corpus": "jobs.corpus",
+    "tokenizer": "jobs.tokenizer",
+    "annotate": "jobs.annotate",
+    "references": "jobs.references",
+    "near_duplicates": "jobs.near_duplicates",
+    "order": "jobs.order",
+    "shards": "jobs.shards",
+    "ledger": "jobs.accounting",
+    "scurve": "jobs.scurve",
+    "report": "jobs.report",
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m jobs.run`."""
+    options = run_parser().parse_args(arguments)
+    return guarded(lambda: execute(options, options.until))
+
+
+def execute(options: argparse.Namespace, until: str | None = None) -> int:
+    """Run the jobs up to `until`, or to the end with verification; return the exit status."""
+    if until is not None and until not in JOBS:
+        raise UserError(f"--until is {until!r}; it can be {', '.join(JOBS)}")
+    run = prepare(options)
+    if options.dry_run:
+        return dry_run(run)
+    from jobs.runtime.checkpoint import locked
+
+    with locked(run.out), run:
+        if options.fresh:
+            clear(run.out)
+        started = time.perf_counter()
+        did = run_jobs(run, until)
+        if until is None:
+            return conclude(run, did, time.perf_counter() - started)
+    return 0
+
+
+def prepare(options: argparse.Namespace) -> "Run":
+    """Read the configuration and refuse what can be refused before any work."""
+    from jobs import config
+    from jobs.runtime.cluster import configure
+
+    configure()  # before anything imports `distributed`
+    settings = list(options.settings)
+    if options.allow_bad_files is not None:
+        settings.append(f"allow_bad_files={options.allow_bad_files}")
+    resolved = config.load(options.config, settings)
+    from jobs.runtime.console import Console
+    from jobs.runtime.context import Run
+
+    out = options.output or Path("out") / Path(options.config).stem
+    run = Run(resolved, out.absolute(), Console(), options.scheduler, options.workers, options.memory_limit)
+    run.refuse_contradictions()
+    return run
+
+
+def run_jobs(run: "Run", until: str | None) -> list[str]:
+    """Do what is not done, in order; return the names of the jobs that had work."""
+    run.console.line(f"output           {run.out}")
+    did = []
+    for name, module in jobs_of(run):
+        if name == "tokenizer":  # the first after the corpus is there
+            run.refuse_impossible_sizes()
+        run.fingerprints[name] = module.job_fingerprint(run)
+        checkpoint = run.checkpoint(name)
+        if checkpoint.manifest() is None:
+            checkpoint.commit(module.run(run, checkpoint))
+            did.append(name)
+        if name == until:
+            break
+    if until is None:
+        write_manifest(run)
+    return did
+
+
+def write_manifest(run: "Run") -> None:
+    """Say at the output's root what was asked for and which jobs make it up; unchanged, it is left alone."""
+    from jobs.runtime.checkpoint import MANIFEST, DamagedFileError, read_json, write_json
+
+    path = run.out / MANIFEST
+    content = {
+        "shardmill": version("shardmill"),
+        "jobs": run.fingerprints,
+        "config": run.config.model_dump(mode="json"),
+    }
+    try:
+        if read_json(path) == content:
+            return
+    except (FileNotFoundError, DamagedFileError):
+        pass
+    write_json(path, content)
+
+
+def jobs_of(run: "Run") -> list[tuple[str, ModuleType]]:
+    """The jobs of this run, in order; the corpus is a job only where it is a source."""
+    return [
+        (name, importlib.import_module(module))
+        for name, module in JOBS.items()
+        if name != "corpus" or run.has_built_in_corpus
+    ]
+
+
+def conclude(run: "Run", did: list[str], seconds: float) -> int:
+    """Verify the output, print the table and say where it lies; the exit status says whether all is well."""
+    from jobs import report, verify
+
+    if not did:
+        run.console.line("nothing to do: every job was done before with these settings")
+    problems = verify.verify(run.out, run.console)
+    report.print_table(run.console, run.figures("report"))
+    run.console.line(
+        f"\n{run.out}: {'done' if did else 'checked'} in {seconds:,.0f} s; report in report/report.json"
+    )
+    bad = run.bad_files()
+    for path, reason in bad.items():
+        run.console.line(f"unreadable: {path}: {reason}", style="red")
+    if len(bad) > run.config.allow_bad_files:
+        run.console.line(
+            f"{len(bad)} files could not be read whole, {run.config.allow_bad_files} are allowed "
+            "(--allow-bad-files); what could be read is in the shards",
+            style="red",
+        )
+        return 1
+    return 1 if problems else 0
+
+
+def dry_run(run: "Run") -> int:
+    """Print what a run would do."""
+    import yaml
+
+    print(yaml.safe_dump(run.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
+    splits_known = not run.has_built_in_corpus or (run.out / "corpus" / "manifest.json").exists()
+    if splits_known:
+        print(f"splits: {len(run.splits):,} of {len(run.inventory.files):,} files")
+        for split in run.splits:
+            print(
+                f"  {split.source} {split.path} records {split.start:,} to {split.stop:,}, {split.n_bytes / 1e6:,.1f} MB"
+            )
+    else:
+        print("splits: known once the built-in corpus is written")
+    done = True
+    print("jobs:")
+    for name, module in jobs_of(run):
+        if splits_known:
+            run.fingerprints[name] = module.job_fingerprint(run)
+        done = done and name in run.fingerprints and run.checkpoint(name).manifest() is not None
+        print(f"  {name:<16} {'done before' if done else 'would run'}")
+    return 0
+
+
+def clear(out: Path) -> None:
+    """Remove the folders of our jobs, and nothing else."""
+    for name in JOBS:
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

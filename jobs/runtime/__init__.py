@@ -1,0 +1,1 @@
+"""What every job stands on: commits, fingerprints, the cluster and the terminal."""

@@ -1,0 +1,101 @@
+"""A Dask cluster, local or given, that is configured by `dask_config.yaml` and has its kernels compiled."""
+
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import dask
+
+from jobs.errors import UserError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+DASHBOARD_PORT = 8787
+
+
+def configuration_file() -> Path:
+    """`dask_config.yaml`: beside this package when installed, in the project's root in a checkout."""
+    package = Path(__file__).parents[1]
+    installed = package / "dask_config.yaml"
+    return installed if installed.exists() else package.parent / "dask_config.yaml"
+
+
+def configure() -> None:
+    """Load `dask_config.yaml` over Dask's own search path; must precede the import of `distributed`."""
+    dask.config.refresh(paths=[*dask.config.paths, str(configuration_file())])
+
+
+@contextlib.contextmanager
+def connected(
+    scheduler: str | None = None, workers: int | None = None, memory_limit: str = "auto"
+) -> Iterator["Client"]:
+    """A client of the scheduler at an address, or of a LocalCluster of single-threaded worker processes.
+
+    Raises
+    ------
+    UserError
+        No scheduler answers at the address, or its workers cannot import this project.
+    """
+    configure()
+    from distributed import Client, LocalCluster
+
+    with contextlib.ExitStack() as stack:
+        if scheduler is None:
+            try:
+                cluster = stack.enter_context(
+                    LocalCluster(
+                        n_workers=workers,
+                        threads_per_worker=1,
+                        memory_limit=memory_limit,
+                        host="127.0.0.1",
+                        # A task's error reaches the terminal once, as a sentence; shuffles warn of their start.
+                        silence_logs=logging.CRITICAL,
+                        dashboard_address=f"127.0.0.1:{_free_port(DASHBOARD_PORT)}",
+                    )
+                )
+            except ValueError as error:
+                raise UserError(
+                    f"no cluster of {workers} workers with --memory-limit {memory_limit}: {error}"
+                ) from None
+            client = stack.enter_context(Client(cluster))
+        else:
+            try:
+                client = stack.enter_context(Client(scheduler, timeout="5s"))
+            except (OSError, ValueError) as error:
+                raise UserError(
+                    f"no Dask scheduler answers at {scheduler} ({type(error).__name__})"
+                ) from None
+        _warm(client, scheduler)
+        yield client
+
+
+def _free_port(wanted: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            return 0
+    return wanted
+
+
+def _warm(client: "Client", scheduler: str | None) -> None:
+    """Compile or load the kernels on each worker, now and on any that joins later."""
+    try:
+        client.register_plugin(_warm_kernels_plugin())
+    except Exception as error:
+        if scheduler is None:
+            raise
+        raise UserError(
+            f"the workers of {scheduler} cannot run this project: install the same version there ({error})"
+        ) from None
+
+
+def _warm_kernels_plugin() -> object:
+    from jobs.runtime.plugin import WarmKernels
+
+    return WarmKernels()

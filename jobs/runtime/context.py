@@ -1,0 +1,186 @@
+"""One run: its configuration, its output folder, and what its jobs have in common."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.annotate import Paths
+from jobs.config import Config, Source, Tokenizer
+from jobs.errors import UserError
+from jobs.runtime import cluster
+from jobs.runtime.checkpoint import Checkpoint
+from jobs.runtime.console import Console
+from jobs.sources import Inventory, Split, list_files, splits
+from jobs.tokens import encoder
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@dataclass
+class Run:
+    """What a job is given; files are listed and the cluster is started when first asked for."""
+
+    config: Config
+    out: Path
+    console: Console
+    scheduler: str | None = None
+    workers: int | None = None
+    memory_limit: str = "auto"
+    fingerprints: dict[str, str] = field(default_factory=dict)  # of the jobs so far, by name
+    _closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._closing.close()
+
+    @cached_property
+    def client(self) -> "Client":
+        """The Dask client; a LocalCluster starts here unless a scheduler was given."""
+        client = self._closing.enter_context(
+            cluster.connected(self.scheduler, self.workers, self.memory_limit)
+        )
+        self.console.line(f"dashboard        {client.dashboard_link}")
+        return client
+
+    def checkpoint(self, job: str) -> Checkpoint:
+        """The folder of a job of this run, under the fingerprint that it has now."""
+        return Checkpoint(self.out / job, self.fingerprints[job])
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources as they are read."""
+        return tuple(source.resolved(self.out) for source in self.config.sources)
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """The files of all sources."""
+        return _inventory(self.sources)
+
+    @cached_property
+    def splits(self) -> list[Split]:
+        """The splits of all sources, in the ledger's order."""
+        return splits(self.inventory, self.config.splits.bytes)
+
+    @cached_property
+    def reference_inventory(self) -> Inventory:
+        """The files of all reference sets."""
+        return _inventory(self.config.validation.references)
+
+    @cached_property
+    def reference_splits(self) -> list[Split]:
+        """The splits of all reference sets."""
+        return splits(self.reference_inventory, self.config.splits.bytes)
+
+    @property
+    def annotated(self) -> list[Paths]:
+        """Where each split's files are, in the ledger's order."""
+        return [Paths(self.out / "annotate", key) for key in self.figures("annotate")["splits"]]
+
+    @property
+    def referenced(self) -> list[Paths]:
+        """Where the files of each split of the reference sets are."""
+        return [Paths(self.out / "references", key) for key in self.figures("references")["splits"]]
+
+    @property
+    def reference_hashes(self) -> Path:
+        """Hash prefixes of all texts that validation must not hold."""
+        return self.out / "references" / "hashes.npy"
+
+    @property
+    def tokenizer_sample(self) -> Path:
+        """Hash prefixes of the texts that the tokenizer was trained on."""
+        return self.out / "tokenizer" / "sample.npy"
+
+    @cached_property
+    def encoder(self) -> encoder.Spec:
+        """The tokenizer that this run encodes with, as tasks are told of it."""
+        return encoder_spec(self.config.tokenizer, self.out / "tokenizer" / self.figures("tokenizer")["file"])
+
+    @cached_property
+    def dtype(self) -> str:
+        """Of token ids in stores and shards: `uint16` or `uint32`."""
+        return token_dtype(self.config.shards.dtype, encoder.get(self.encoder))
+
+    @property
+    def end_of_text_id(self) -> int:
+        """The id that ends each document."""
+        return int(encoder.get(self.encoder).end_of_text_id)
+
+    @property
+    def has_built_in_corpus(self) -> bool:
+        """Whether the built-in corpus is one of the sources."""
+        return any(source.format == "packages" for source in self.config.sources)
+
+    def refuse_contradictions(self) -> None:
+        """Refuse an existing tokenizer that cannot be used, before any work."""
+        if self.config.tokenizer.path:
+            coder = encoder.load(encoder_spec(self.config.tokenizer, Path(self.config.tokenizer.path)))
+            token_dtype(self.config.shards.dtype, coder)
+
+    def refuse_impossible_sizes(self) -> None:
+        """Refuse sources without documents, and a validation split that no tokenizer could fill."""
+        for skipped in self.inventory.skipped:
+            self.console.warn(f"{skipped.source}: {skipped.path} is passed over: it is {skipped.reason}")
+        for bad in self.inventory.bad:
+            self.console.warn(f"{bad.source}: {bad.path} cannot be read: {bad.reason}")
+        documents = self.inventory.records
+        if not documents:
+            raise UserError(
+                f"the sources hold no document: {', '.join(source.name for source in self.sources)}"
+            )
+        # A byte-level tokenizer makes at most one token of a byte, and one ends each document.
+        most = self.inventory.n_bytes + documents
+        wanted = self.config.validation.target(0)
+        if self.config.validation.fraction is None and wanted >= most:
+            raise UserError(
+                f"validation.tokens is {wanted:,}, but the sources can hold {most:,} tokens at most; "
+                "lower it or set validation.fraction"
+            )
+
+    def bad_files(self) -> dict[str, str]:
+        """Files that could not be read whole, and why."""
+        bad = {f"{one.source}/{one.path}": one.reason for one in self.inventory.bad}
+        lost = self.figures("annotate")["files_with_unreadable_records"]
+        return bad | dict.fromkeys(lost, "some of its records are damaged; the ledger names them")
+
+    def figures(self, job: str) -> dict[str, Any]:
+        """What a job that is done recorded."""
+        manifest = self.checkpoint(job).manifest()
+        if manifest is None:
+            raise RuntimeError(f"job {job} is not done")
+        return dict(manifest["figures"])
+
+
+def _inventory(of: Sequence[Source]) -> Inventory:
+    """The files of several sources, in the order of their names."""
+    by_name = sorted(of, key=lambda source: source.name)
+    return sum((list_files(source) for source in by_name), Inventory())
+
+
+def encoder_spec(settings: Tokenizer, path: Path) -> encoder.Spec:
+    """How tasks load the tokenizer at `path`."""
+    return encoder.Spec(
+        path=str(path), pattern=settings.pattern, end_of_text=settings.end_of_text, engine=settings.engine
+    )
+
+
+def token_dtype(wanted: str, coder: encoder.Encoder) -> str:
+    """The dtype that holds the vocabulary, or the one wanted.
+
+    Raises
+    ------
+    UserError
+        uint16 is wanted and the vocabulary does not fit.
+    """
+    if wanted == "uint16" and coder.vocab_size > 65_536:
+        raise UserError(
+            f"shards.dtype is uint16, which holds 65,536 ids, but the tokenizer has {coder.vocab_size:,}; "
+            "use uint32 or auto"
+        )
+    return str(coder.dtype) if wanted == "auto" else wanted

@@ -1,0 +1,60 @@
+"""A job's fingerprint covers its settings, its inputs and its code, so that nothing stale is reused."""
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def fingerprint(module: str, **inputs: Any) -> str:
+    """Hexadecimal digest of a job: its module's code and `inputs`, anything that JSON can hold."""
+    described = json.dumps({"code": code_digest(module), **inputs}, sort_keys=True)
+    return hashlib.sha256(described.encode()).hexdigest()[:32]
+
+
+@functools.cache
+def code_digest(module: str) -> str:
+    """Digest of a module's source and of every module of ours that it imports, directly or not."""
+    digest = hashlib.sha256()
+    for path in sorted(_closure(module)):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def versions(*distributions: str) -> dict[str, str]:
+    """Versions of the installed distributions whose release can change a job's bytes."""
+    return {name: importlib.metadata.version(name) for name in distributions}
+
+
+def _closure(module: str) -> set[Path]:
+    seen: set[Path] = set()
+    waiting = [_source(module)]
+    while waiting:
+        path = waiting.pop()
+        if path is None or path in seen:
+            continue
+        seen.add(path)
+        waiting.extend(_source(name) for name in _imports(path))
+    return seen
+
+
+def _source(module: str) -> Path | None:
+    base = ROOT.joinpath(*module.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.exists()), None)
+
+
+def _imports(path: Path) -> set[str]:
+    """Names of the modules of ours that a file imports, those within functions too."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name for name in names if name.split(".")[0] in {"jobs", "kernels"}}

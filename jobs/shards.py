@@ -1,0 +1,136 @@
+"""Packing: the shuffled documents of each split, end to end, cut into llm.c shards.
+
+A shard is a task. It reads the ranges of the order that its tokens come from, and from each token store the run of
+tokens between them: stores are laid out in the seeded order, so that is one stretch of each file.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from jobs import annotate, ledger
+from jobs.formats import llmc
+from jobs.order import Ranges, ranges
+from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime.compute import columns, finish_task, map_tasks
+from kernels import packing
+
+if TYPE_CHECKING:
+    from jobs.runtime.context import Run
+
+NAME = "shards"
+SUMMARY = columns(
+    key="string",
+    tokens="int64",
+    n_bytes="int64",
+)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Tokens `start` to `stop` of a split's stream, and the file they go to."""
+
+    path: str
+    split: str
+    start: int
+    stop: int
+
+
+def pack_shard(
+    shard: Shard, order: Ranges, stores: list[annotate.Paths], dtype: str, fingerprint: str
+) -> pd.DataFrame:
+    """Gather a shard's tokens and commit its file.
+
+    Memory: the shard's tokens, and one range of the order at a time.
+    """
+    tokens = np.empty(shard.stop - shard.start, dtype)
+    filled = 0
+    for index in order.overlapping(shard.split, shard.start, shard.stop):
+        filled += _fill(tokens, _documents(order.read(index), shard), shard, stores)
+    if filled != len(tokens):
+        raise RuntimeError(f"{shard.path}: {len(tokens):,} tokens belong here, {filled:,} were found")
+    path = Path(shard.path)
+    with checkpoint.written(path) as file:
+        llmc.write_shard(file, tokens)
+    figures = {"tokens": len(tokens), "n_bytes": path.stat().st_size}
+    return finish_task(path.parent, fingerprint, path.stem, [path], figures, SUMMARY)
+
+
+def _documents(rows: pd.DataFrame, shard: Shard) -> pd.DataFrame:
+    """The rows of the shard's split that lie in it, wholly or partly, by token store."""
+    of_split = rows["kept"] & (rows["is_validation"] == (shard.split == ledger.VALIDATION))
+    inside = (rows["position"] < shard.stop) & (rows["position"] + rows["n_tokens"] > shard.start)
+    return rows[of_split & inside].sort_values(["split", "start"], kind="stable")
+
+
+def _fill(tokens: np.ndarray, documents: pd.DataFrame, shard: Shard, stores: list[annotate.Paths]) -> int:
+    """Copy the documents' tokens to their places, cutting those that cross the shard's bounds."""
+    position, n_tokens = documents["position"].to_numpy(), documents["n_tokens"].to_numpy()
+    skipped = np.maximum(shard.start - position, 0)
+    lengths = np.minimum(position + n_tokens, shard.stop) - (position + skipped)
+    starts, places = documents["start"].to_numpy() + skipped, position + skipped - shard.start
+    split = documents["split"].to_numpy()
+    for number in np.unique(split):
+        rows = slice(*np.searchsorted(split, (number, number + 1)))
+        store = np.memmap(stores[number].tokens, tokens.dtype, mode="r")
+        packing.gather(store, starts[rows], lengths[rows], tokens, places[rows])
+    return int(lengths.sum())
+
+
+def plan(run: "Run", folder: Path) -> list[Shard]:
+    """The shards of both splits."""
+    settings = run.config.shards
+    shards = []
+    for split, tokens in run.figures("order")["tokens"].items():
+        sizes = llmc.shard_sizes(sum(tokens), settings.tokens, settings.min_tokens)
+        ends = np.cumsum(sizes)
+        for number, (start, stop) in enumerate(zip(ends - sizes, ends, strict=True)):
+            path = folder / llmc.shard_name(settings.name, LLMC_SPLITS[split], number)
+            shards.append(Shard(str(path), split, int(start), int(stop)))
+    return shards
+
+
+LLMC_SPLITS = {ledger.TRAIN: "train", ledger.VALIDATION: "val"}
+
+
+def shard_ends(plan: list[Shard]) -> dict[str, np.ndarray]:
+    """For each split, the position after the last token of each of its shards."""
+    return {
+        split: np.array([shard.stop for shard in plan if shard.split == split], np.int64)
+        for split in LLMC_SPLITS
+    }
+
+
+def job_fingerprint(run: "Run") -> str:
+    """Covers the shards' settings and the order."""
+    return fingerprint.fingerprint(
+        __name__, settings=run.config.shards.model_dump(), order=run.fingerprints["order"]
+    )
+
+
+def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
+    """Pack every shard that is not there yet."""
+    shards = plan(run, job.folder)
+    map_tasks(
+        run,
+        job,
+        NAME,
+        "shards",
+        pack_shard,
+        [Path(shard.path).stem for shard in shards],
+        shards,
+        job.fingerprint,
+        SUMMARY,
+        order=ranges(run),
+        stores=run.annotated,
+        dtype=run.dtype,
+        fingerprint=job.fingerprint,
+    )
+    return {
+        "dtype": run.dtype,
+        "end_of_text": run.end_of_text_id,
+        "shards": [[shard.split, Path(shard.path).name, shard.stop - shard.start] for shard in shards],
+    }

@@ -1,0 +1,30 @@
+"""Arrow text as the kernels see it, and the hashes that stand for it."""
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+
+def text_buffers(text: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes uint8[n] and offsets int64[d + 1] of a large_string array, without copying."""
+    _, offsets, data = text.buffers()
+    window = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
+    everything = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    return everything[window[0] : window[-1]], window - window[0]
+
+
+def text_hashes(data: np.ndarray, offsets: np.ndarray) -> pa.Array:
+    """XXH3-128 of each document's bytes, as fixed_size_binary[16]."""
+    view, digest = np.ascontiguousarray(data).data, xxhash.xxh3_128_digest
+    bounds = offsets.tolist()
+    joined = b"".join(digest(view[a:b]) for a, b in pairwise(bounds))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(bounds) - 1, [None, pa.py_buffer(joined)])
+
+
+def hash_prefixes(text_hash: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    """uint64[d], the first eight bytes of each text hash, by which sets of texts are compared."""
+    array = text_hash.combine_chunks() if isinstance(text_hash, pa.ChunkedArray) else text_hash
+    words = np.frombuffer(array.buffers()[1], ">u8").astype(np.uint64)
+    return words[0::2][array.offset : array.offset + len(array)]

@@ -1,0 +1,180 @@
+"""Train a tokenizer on a keyed sample of the sources, or take an existing one into the output.
+
+`OUT/tokenizer` holds the definition that the run encodes with, and `sample.npy`, the sorted hash prefixes of the
+texts that it was trained on: a reference set, which validation must not overlap.
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from jobs import ledger, sources
+from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime.compute import columns, gather
+from jobs.text import hash_prefixes, text_buffers, text_hashes
+from jobs.tokens import training
+from kernels import permutation
+from kernels.xxh3 import xxh3_64
+
+if TYPE_CHECKING:
+    from jobs.config import Config, Source
+    from jobs.runtime.context import Run
+
+NAME = "tokenizer"
+TRAINED, SAMPLE = "tokenizer.json", "sample.npy"
+GROUPS = 100  # row groups that a sample comes from at least, where there are so many
+SAMPLED = columns(
+    doc_id="uint64",
+    hash="uint64",
+    text=pd.ArrowDtype(pa.large_string()),
+    documents="int64",
+    n_bytes="int64",
+)
+
+
+def sampled(split: sources.Split, by_name: dict[str, "Source"], share: float, seed: int) -> pd.DataFrame:
+    """The documents of a row group whose keyed hash falls under `share`."""
+    frames = [SAMPLED]
+    for batch in sources.read(by_name[split.source], split):
+        if batch.text is None:
+            continue
+        doc_ids = ledger.doc_ids(split.source, split.path, batch.records)
+        drawn = _drawn(doc_ids, "tokenizer-document", seed, share)
+        drawn &= batch.valid & np.asarray(batch.text.is_valid())
+        text = batch.text.filter(pa.array(drawn))
+        data, offsets = text_buffers(text)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "doc_id": doc_ids[drawn],
+                    "hash": hash_prefixes(text_hashes(data, offsets)),
+                    "text": pd.Series(text, dtype=SAMPLED["text"].dtype),
+                    "documents": 1,
+                    "n_bytes": np.diff(offsets),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def sample_plan(
+    groups: list[sources.Split], sample_bytes: int, seed: int
+) -> tuple[list[sources.Split], float]:
+    """The row groups to read, chosen by keyed hash, and the share of their documents to take.
+
+    Both depend only on the files, never on how they are split into tasks.
+    """
+    share = min(1.0, sample_bytes / max(1, sum(group.n_bytes for group in groups)))
+    group_share = min(1.0, max(10 * share, GROUPS / max(1, len(groups))))
+    ids = np.array([xxh3_64(f"{g.source}\0{g.path}\0{g.start}".encode()) for g in groups], np.uint64)
+    chosen = _drawn(ids, "tokenizer-row-group", seed, group_share)
+    return [group for group, c in zip(groups, chosen, strict=True) if c], share / group_share
+
+
+def _drawn(ids: np.ndarray, purpose: str, seed: int, share: float) -> np.ndarray:
+    """bool[n]: the keyed hash, as a number in [0, 1) of 53 bits, is below `share`."""
+    hashes = permutation.keyed_hash(ids, permutation.key(purpose, seed))
+    return (hashes >> np.uint64(11)) < share * 2**53
+
+
+def job_fingerprint(run: "Run") -> str:
+    """Covers the existing tokenizer's content, or how and on what one is trained."""
+    settings = run.config.tokenizer
+    if settings.path:
+        content = checkpoint.sha256(existing(run.config))
+        return fingerprint.fingerprint(
+            __name__, content=content, pattern=settings.pattern, end_of_text=settings.end_of_text
+        )
+    return fingerprint.fingerprint(
+        __name__,
+        train=settings.train.model_dump(),
+        end_of_text=settings.end_of_text,
+        inputs=run.inventory.identity(),
+        versions=fingerprint.versions("tokenizers"),
+    )
+
+
+def existing(config: "Config") -> Path:
+    """The tokenizer file that the configuration names."""
+    from jobs.errors import UserError
+
+    path = Path(str(config.tokenizer.path))
+    if not path.is_file():
+        raise UserError(f"tokenizer.path is {str(path)!r}, but there is no such file")
+    return path
+
+
+def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
+    """Put the tokenizer in its place."""
+    job.begin()
+    hashes = np.empty(0, np.uint64)
+    if run.config.tokenizer.path:
+        path = existing(run.config)
+        with checkpoint.written(job.folder / path.name) as file, path.open("rb") as original:
+            shutil.copyfileobj(original, file)
+        figures: dict[str, Any] = {"file": path.name}
+    else:
+        sample = draw_sample(run)
+        hashes = np.unique(sample["hash"].to_numpy(np.uint64))
+        with run.console.job("train", 1, "tokenizer") as meter:
+            definition = training.train(
+                iter([sample["text"].tolist()]),
+                vocab_size=run.config.tokenizer.train.vocab_size,
+                end_of_text=run.config.tokenizer.end_of_text,
+            )
+            meter.advance(len(sample), int(sample["n_bytes"].sum()))
+        with checkpoint.written(job.folder / TRAINED) as file:
+            file.write(definition.encode())
+        figures = {
+            "file": TRAINED,
+            "sample_documents": len(sample),
+            "sample_bytes": int(sample["n_bytes"].sum()),
+        }
+    with checkpoint.written(job.folder / SAMPLE) as file:
+        np.save(file, hashes)
+    return figures
+
+
+def draw_sample(run: "Run") -> pd.DataFrame:
+    """The training sample, in the order of its doc_ids."""
+    import dask.dataframe as dd
+
+    settings = run.config.tokenizer.train
+    groups = sources.splits(run.inventory, 1)  # each row group by itself
+    chosen, share = sample_plan(groups, settings.sample_bytes, settings.seed)
+    if not chosen:
+        return SAMPLED
+    graph = dd.from_map(
+        sampled,
+        chosen,
+        by_name={source.name: source for source in run.sources},
+        share=share,
+        seed=settings.seed,
+        meta=SAMPLED,
+        label="sample",
+    )
+    with run.console.job("sample", len(chosen), "row groups") as meter:
+        return gather(run.client, graph, meter).sort_values("doc_id", ignore_index=True)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `python -m jobs.tokenizer`."""
+    from jobs import cli
+
+    return cli.run_parser("python -m jobs.tokenizer", "Train a tokenizer on a sample of the sources.")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the jobs up to the tokenizer."""
+    from jobs import run as main_job
+
+    return main_job.execute(parser().parse_args(arguments), until=NAME)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

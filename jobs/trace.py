@@ -1,0 +1,169 @@
+"""From a token of a shard back to its document, its source and its neighbours."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from jobs import config, ledger, sources
+from jobs.cli import guarded
+from jobs.errors import UserError
+from jobs.formats import llmc
+from jobs.runtime.checkpoint import MANIFEST, read_json
+from jobs.runtime.console import Console
+from jobs.runtime.context import encoder_spec
+from jobs.tokens import encoder
+
+AROUND = 32  # tokens decoded on either side
+NAMES = {"train": ledger.TRAIN, "val": ledger.VALIDATION, "validation": ledger.VALIDATION}
+COLUMNS = [
+    "doc_id",
+    "source",
+    "path",
+    "record",
+    "id",
+    "url",
+    "crawl",
+    "score",
+    "n_tokens",
+    "cluster",
+    "fate",
+    "shard",
+    "offset",
+]
+
+
+def trace(out: Path, split: str, shard: int, token: int) -> dict[str, Any]:
+    """The document that holds a token, the documents beside it in the stream, and the text around the token.
+
+    Raises
+    ------
+    UserError
+        The output is not a finished run, or has no such shard or token.
+    """
+    names = [name for of, name, _ in _figures(out, "shards")["shards"] if of == split]
+    if not 0 <= shard < len(names):
+        raise UserError(f"there is no shard {split}:{shard}; {split} has {len(names)}, counted from 0")
+    shards = [llmc.open_shard(out / "shards" / name) for name in names]
+    if not 0 <= token < len(shards[shard]):
+        raise UserError(
+            f"{names[shard]} has {len(shards[shard]):,} tokens, counted from 0; there is no token {token:,}"
+        )
+    starts = np.concatenate(([0], np.cumsum([len(s) for s in shards], dtype=np.int64)))
+    position = int(starts[shard]) + token
+    before, document, after = _documents_at(out, split, starts, position)
+    coder = tokenizer_of(out)
+    first = max(0, position - AROUND)
+    tokens = np.concatenate(
+        [s[max(0, first - b) : max(0, position + AROUND - b)] for s, b in zip(shards, starts, strict=False)]
+    )
+    here = position - first
+    return {
+        "file": names[shard],
+        "document": document,
+        "token_of_document": position - document["position"],
+        "before": before,
+        "after": after,
+        "text": [
+            coder.decode(tokens[:here]),
+            coder.decode(tokens[here : here + 1]),
+            coder.decode(tokens[here + 1 :]),
+        ],
+    }
+
+
+def _documents_at(out: Path, split: str, starts: np.ndarray, position: int) -> list[dict[str, Any] | Any]:
+    """The documents before, at and after a position of a split's stream; None where there is none."""
+    near = []
+    for path in ledger.files(out):
+        table = pq.read_table(path, columns=COLUMNS, filters=[("fate", "==", split)]).to_pandas()
+        table["position"] = starts[table["shard"].to_numpy(np.int64)] + table["offset"]
+        near.append(table[table["position"] <= position].nlargest(2, "position"))
+        near.append(table[table["position"] > position].nsmallest(1, "position"))
+    rows = pd.concat(near).sort_values("position")
+    at = int(np.searchsorted(rows["position"].to_numpy(), position, side="right")) - 1
+    found = rows.to_dict("records")
+    return [found[i] if 0 <= i < len(found) else None for i in (at - 1, at, at + 1)]
+
+
+def _figures(out: Path, job: str) -> dict[str, Any]:
+    try:
+        return dict(read_json(out / job / MANIFEST)["figures"])
+    except FileNotFoundError:
+        raise UserError(f"{out} is not a finished run: it has no {job}/{MANIFEST}") from None
+
+
+def configuration(out: Path) -> config.Config:
+    """The configuration that a finished run was made with."""
+    return config.Config.model_validate(read_json(out / MANIFEST)["config"])
+
+
+def tokenizer_of(out: Path) -> encoder.Encoder:
+    """The tokenizer that a finished run encoded with."""
+    path = out / "tokenizer" / _figures(out, "tokenizer")["file"]
+    return encoder.get(encoder_spec(configuration(out).tokenizer, path))
+
+
+def source_text(out: Path, source: str, path: str, record: int) -> str | None:
+    """The text of a document, read again from where it came from."""
+    found = next(s for s in configuration(out).sources if s.name == source)
+    settings = found.resolved(out)
+    return sources.read_records(settings, path, [record])[0]
+
+
+def show(console: Console, found: dict[str, Any]) -> None:
+    """Print what `trace` found."""
+    document = found["document"]
+    console.line(
+        f"{found['file']}: token {found['token_of_document']:,} of {document['n_tokens']:,} of this document"
+    )
+    for name in ("doc_id", "source", "path", "record", "id", "url", "crawl", "score", "cluster"):
+        if not pd.isna(document[name]):
+            console.line(f"  {name:<8} {document[name]}")
+    for which in ("before", "after"):
+        other = found[which]
+        told = (
+            f"doc_id {other['doc_id']}  {other['source']} {other['path']} record {other['record']}"
+            if other
+            else "none"
+        )
+        console.line(f"  {which:<8} {told}")
+    before, token, after = found["text"]
+    console.line()
+    console.line(f"{before}⟦{token}⟧{after}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `python -m jobs.trace`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs.trace",
+        description="Name the document that a token of a shard comes from, and show it.",
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="output folder of a finished run")
+    parser.add_argument("--shard", required=True, metavar="SPLIT:NUMBER", help="such as train:3 or val:0")
+    parser.add_argument(
+        "--token", required=True, type=int, metavar="N", help="index of the token in the shard, from 0"
+    )
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m jobs.trace OUT --shard train:3 --token 12345`."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: _main(options))
+
+
+def _main(options: argparse.Namespace) -> int:
+    split, colon, number = options.shard.partition(":")
+    if split not in NAMES or not colon or not number.isdigit():
+        raise UserError(f"--shard is {options.shard!r}; it should be like train:3 or val:0")
+    show(Console(), trace(options.out.absolute(), NAMES[split], int(number), options.token))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

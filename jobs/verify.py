@@ -1,0 +1,335 @@
+"""Prove a finished run from its files alone.
+
+Every figure is computed again here from what lies in the output: checksums, headers, counts, the place and
+the content of each kept document's tokens, the reasons of those dropped, and the validation split's cleanliness.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from jobs import ledger
+from jobs.cli import guarded
+from jobs.errors import UserError
+from jobs.formats import llmc
+from jobs.runtime.checkpoint import MANIFEST, TASKS, DamagedFileError, read_json, sha256
+from jobs.runtime.console import Console
+from kernels import packing, permutation
+
+DECODED = 200  # documents whose text is compared with the source
+
+
+def verify(out: Path, console: Console) -> list[str]:
+    """Check everything; print each problem, or one line when there is none; return the problems."""
+    problems = list(check_files(out))
+    if not problems:
+        output = Output(out)
+        with console.job("verify", len(CHECKS), "checks") as meter:
+            for check in CHECKS:
+                problems.extend(check(output))
+                meter.advance()
+    for problem in problems:
+        console.line(f"verify: {problem}", style="red")
+    if not problems:
+        console.line(
+            "verify           checksums, headers, counts, places, texts and validation are as they should be"
+        )
+    return problems
+
+
+# ---------------------------------------------------------------- checksums
+
+
+def check_files(out: Path) -> Iterator[str]:
+    """Every file is the one that was committed, and there are no others."""
+    try:
+        jobs = read_json(out / MANIFEST)["jobs"]
+    except FileNotFoundError:
+        raise UserError(f"{out} is not a finished run: it has no {MANIFEST}") from None
+    except DamagedFileError as error:
+        yield str(error)
+        return
+    expected: dict[Path, dict[str, Any]] = {}
+    known = {out / MANIFEST, out / ".lock"}
+    for job, fingerprint in jobs.items():
+        folder = out / job
+        known.add(folder / MANIFEST)
+        known.update((folder / TASKS).glob("*.json"))
+        try:
+            records = [
+                read_json(folder / MANIFEST),
+                *(read_json(path) for path in (folder / TASKS).glob("*.json")),
+            ]
+        except FileNotFoundError:
+            yield f"{folder / MANIFEST} is missing"
+            continue
+        except DamagedFileError as error:
+            yield str(error)
+            continue
+        if records[0]["fingerprint"] != fingerprint:
+            yield f"{folder / MANIFEST} belongs to another run than {out / MANIFEST}"
+        expected |= {folder / name: file for record in records for name, file in record["files"].items()}
+    with ThreadPoolExecutor() as threads:
+        yield from filter(None, threads.map(_compare, expected, expected.values()))
+    for path in sorted(out.rglob("*")):
+        if path.is_file() and path not in expected and path not in known:
+            yield f"{path} was not written by this run"
+
+
+def _compare(path: Path, file: dict[str, Any]) -> str | None:
+    if not path.is_file():
+        return f"{path} is missing"
+    if path.stat().st_size != file["bytes"]:
+        return f"{path} is damaged: it has {path.stat().st_size:,} bytes, {file['bytes']:,} were written"
+    return (
+        None
+        if sha256(path) == file["sha256"]
+        else f"{path} is damaged: its checksum is not the one of what was written"
+    )
+
+
+# ---------------------------------------------------------------- what the files say
+
+
+class Output:
+    """A finished run's files, read once."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.config = read_json(out / MANIFEST)["config"]
+        self.figures = {path.parent.name: read_json(path)["figures"] for path in out.glob(f"*/{MANIFEST}")}
+        self.shards: dict[str, list[np.memmap]] = {ledger.TRAIN: [], ledger.VALIDATION: []}
+        for split, name, _ in self.figures["shards"]["shards"]:
+            self.shards[split].append(llmc.open_shard(out / "shards" / name))
+        self.end_of_text = self.figures["shards"]["end_of_text"]
+
+    def ledger(self, columns: list[str]) -> Iterator[pd.DataFrame]:
+        """The ledger, a file at a time."""
+        for path in ledger.files(self.out):
+            yield ledger.frame(pq.read_table(path, columns=columns))
+
+
+def check_headers(output: Output) -> Iterator[str]:
+    """Each shard holds the tokens that its header, its size and the manifest say, of the right type."""
+    for split, name, tokens in output.figures["shards"]["shards"]:
+        path = output.out / "shards" / name
+        dtype, counted = llmc.read_header(path)
+        if counted != tokens or dtype != np.dtype(output.figures["shards"]["dtype"]):
+            yield f"{path} ({split}) holds {counted:,} {dtype} tokens, {tokens:,} {output.figures['shards']['dtype']} were packed"
+
+
+def check_conservation(output: Output) -> Iterator[str]:
+    """Documents read = documents in the ledger; kept tokens = tokens in the shards; each reason as reported."""
+    columns = ["fate", "n_bytes", "n_tokens"]
+    parts = [
+        frame.assign(fate=frame["fate"].astype(str), documents=1)
+        .groupby("fate")[["documents", "n_bytes", "n_tokens"]]
+        .sum()
+        for frame in output.ledger(columns)
+    ]
+    counted = pd.concat(parts).groupby(level=0).sum().astype(np.int64)
+    annotated = output.figures["annotate"]
+    for name, column in (("documents", "documents"), ("bytes", "n_bytes"), ("tokens", "n_tokens")):
+        if counted[column].sum() != annotated[column]:
+            yield f"the ledger counts {counted[column].sum():,} {name}, {annotated[column]:,} were read"
+    for split, shards in output.shards.items():
+        tokens = int(counted["n_tokens"].get(split, 0))
+        if tokens != sum(map(len, shards)):
+            yield f"the ledger gives {split} {tokens:,} tokens, its shards hold {sum(map(len, shards)):,}"
+    reported = {fate: row["documents"] for fate, row in output.figures["ledger"]["fates"].items()}
+    if reported != counted["documents"].to_dict():
+        yield f"the ledger's fates are {counted['documents'].to_dict()}, its manifest says {reported}"
+
+
+def check_identity(output: Output) -> Iterator[str]:
+    """Every doc_id follows from its source, path and record, none occurs twice, and rows are in order."""
+    seen, last = [], ("", "", -1)
+    for frame in output.ledger(["doc_id", "source", "path", "record"]):
+        for (source, path), rows in frame.groupby(["source", "path"], sort=False):
+            records = rows["record"].to_numpy(np.int64)
+            if (source, path, int(records[0])) <= last or (np.diff(records) <= 0).any():
+                yield f"ledger rows of {source} {path} are out of order"
+            last = (source, path, int(records[-1]))
+            if not np.array_equal(ledger.doc_ids(source, path, records), rows["doc_id"].to_numpy(np.uint64)):
+                yield f"doc_ids of {source} {path} do not follow from their places"
+        seen.append(frame["doc_id"].to_numpy(np.uint64))
+    everything = np.concatenate(seen) if seen else np.empty(0, np.uint64)
+    if len(np.unique(everything)) != len(everything):
+        yield "a doc_id occurs twice in the ledger"
+
+
+def check_places(output: Output) -> Iterator[str]:
+    """Kept documents tile their split in the seeded order; each one's tokens hash as recorded and end its text."""
+    columns = ["doc_id", "fate", "n_tokens", "token_hash", "shard", "offset"]
+    kept = pd.concat(frame[frame["shard"].notna()] for frame in output.ledger(columns))
+    for split, shards in output.shards.items():
+        rows = kept[kept["fate"] == split]
+        starts = np.concatenate(([0], np.cumsum([len(shard) for shard in shards], dtype=np.int64)))
+        position = starts[rows["shard"].to_numpy(np.int64)] + rows["offset"].to_numpy(np.int64)
+        order = np.argsort(position)
+        n_tokens = rows["n_tokens"].to_numpy(np.int64)[order]
+        if not np.array_equal(position[order], np.cumsum(n_tokens) - n_tokens):
+            yield f"the documents of {split} do not lie end to end in its shards"
+            continue
+        doc_ids = rows["doc_id"].to_numpy(np.uint64)[order]
+        if not np.array_equal(
+            permutation.seeded_order(doc_ids, permutation.key("order", output.config["order"]["seed"])),
+            np.arange(len(rows)),
+        ):
+            yield f"the documents of {split} are not in the seeded order"
+        wrong = _wrong_tokens(
+            shards,
+            position[order],
+            n_tokens,
+            rows["token_hash"].to_numpy(np.uint64)[order],
+            output.end_of_text,
+        )
+        if len(wrong):
+            yield f"the tokens of {len(wrong):,} {split} documents are not where the ledger says, doc_id {doc_ids[wrong[0]]} first"
+
+
+def _wrong_tokens(
+    shards: list[np.memmap],
+    position: np.ndarray,
+    n_tokens: np.ndarray,
+    token_hash: np.ndarray,
+    end_of_text: int,
+) -> np.ndarray:
+    """Indices of documents whose tokens do not hash as recorded, or do not end in the end-of-text id."""
+    wrong = []
+    ends = np.cumsum([len(shard) for shard in shards], dtype=np.int64)
+    first_shard = np.searchsorted(ends, position, side="right")
+    last_shard = np.searchsorted(ends, position + n_tokens - 1, side="right")
+    for number, shard in enumerate(shards):
+        whole = np.flatnonzero((first_shard == number) & (last_shard == number))
+        starts = position[whole] - (ends[number] - len(shard))
+        hashes = packing.slice_hashes(np.asarray(shard), starts, n_tokens[whole])
+        ended = shard[starts + n_tokens[whole] - 1] == end_of_text
+        wrong.append(whole[(hashes != token_hash[whole]) | ~ended])
+    for cut in np.flatnonzero(first_shard != last_shard):
+        tokens = read_tokens(shards, int(position[cut]), int(n_tokens[cut]))
+        (hashed,) = packing.slice_hashes(tokens, np.array([0]), np.array([len(tokens)]))
+        if hashed != token_hash[cut] or tokens[-1] != end_of_text:
+            wrong.append(np.array([cut]))
+    return np.sort(np.concatenate(wrong)) if wrong else np.empty(0, np.int64)
+
+
+def read_tokens(shards: list[np.memmap], start: int, n: int) -> np.ndarray:
+    """`n` tokens of a split's stream from `start`, stitched across its shards."""
+    ends = np.cumsum([len(shard) for shard in shards], dtype=np.int64)
+    pieces, number = [], int(np.searchsorted(ends, start, side="right"))
+    while n > 0:
+        begin = start - int(ends[number] - len(shards[number]))
+        piece = shards[number][begin : begin + n]
+        pieces.append(piece)
+        start, n, number = start + len(piece), n - len(piece), number + 1
+    return np.concatenate(pieces)
+
+
+def check_fates(output: Output) -> Iterator[str]:
+    """One document is kept of each cluster, kept documents reach the floor, and dropped ones have no place."""
+    floor = output.config["length"]["min_tokens"]
+    columns = ["doc_id", "fate", "n_tokens", "cluster", "kept_by", "shard"]
+    clustered = []
+    for frame in output.ledger(columns):
+        kept = frame["fate"].isin([ledger.TRAIN, ledger.VALIDATION])
+        if (kept != frame["shard"].notna()).any():
+            yield "a dropped document has a place, or a kept one has none"
+        if (frame.loc[kept, "n_tokens"] < floor).any():
+            yield f"a kept document has fewer than {floor} tokens"
+        if (frame.loc[frame["fate"] == ledger.MIN_TOKENS, "n_tokens"] >= floor).any():
+            yield f"a document of at least {floor} tokens was dropped as too short"
+        clustered.append(frame[frame["cluster"].notna()])
+    rows = pd.concat(clustered)
+    if rows.empty:
+        return
+    doc_id, cluster, kept_by = (rows[name].to_numpy(np.uint64) for name in ("doc_id", "cluster", "kept_by"))
+    by_cluster = pd.DataFrame({"doc_id": doc_id, "cluster": cluster, "kept_by": kept_by}).groupby("cluster")
+    if (by_cluster["kept_by"].nunique() != 1).any() or (
+        by_cluster["doc_id"].min() != by_cluster["doc_id"].first().index
+    ).any():
+        yield "a cluster is not named after its smallest doc_id, or keeps more than one document"
+    duplicate = (rows["fate"] == ledger.NEAR_DUPLICATE).to_numpy(bool)
+    if (duplicate != (doc_id != kept_by)).any():
+        yield "the documents dropped as near-duplicates are not all but one of each cluster"
+
+
+def check_validation(output: Output) -> Iterator[str]:
+    """No validation document shares a text or a cluster with a training document or a reference set."""
+    parts = [
+        frame[frame["fate"].isin([ledger.TRAIN, ledger.VALIDATION])]
+        for frame in output.ledger(["fate", "text_hash", "cluster"])
+    ]
+    rows = pd.concat(parts)
+    validation = rows["fate"] == ledger.VALIDATION
+    for column, what in (("cluster", "cluster"), ("text_hash", "text")):
+        shared = set(rows.loc[validation, column].dropna()) & set(rows.loc[~validation, column].dropna())
+        if shared:
+            yield f"{len(shared):,} validation documents share a {what} with training"
+    hashes = np.load(output.out / "references" / "hashes.npy")
+    prefixes = [int.from_bytes(value[:8], "big") for value in rows.loc[validation, "text_hash"]]
+    overlapping = np.isin(np.array(prefixes, np.uint64), hashes).sum()
+    if overlapping:
+        yield f"{overlapping:,} validation documents are in a reference set"
+
+
+def check_texts(output: Output) -> Iterator[str]:
+    """The decoded tokens of a keyed sample of kept documents are their source's text."""
+    from jobs.trace import source_text, tokenizer_of
+
+    coder = tokenizer_of(output.out)
+    columns = ["doc_id", "source", "path", "record", "fate", "n_tokens", "shard", "offset"]
+    rows = pd.concat(_sampled(frame[frame["shard"].notna()]) for frame in output.ledger(columns))
+    for row in _sampled(rows).itertuples():
+        shards = output.shards[row.fate]
+        start = sum(len(shard) for shard in shards[: row.shard]) + row.offset
+        text = source_text(output.out, row.source, row.path, int(row.record))
+        if text is None:
+            yield f"{row.source} {row.path} record {row.record} cannot be read again from the source"
+        elif coder.decode(read_tokens(shards, start, int(row.n_tokens) - 1)) != text:
+            yield f"the tokens of doc_id {row.doc_id} do not decode to {row.source} {row.path} record {row.record}"
+
+
+def _sampled(frame: pd.DataFrame) -> pd.DataFrame:
+    hashes = permutation.keyed_hash(frame["doc_id"].to_numpy(np.uint64), permutation.key("verify", 0))
+    return frame.iloc[np.argsort(hashes, kind="stable")[:DECODED]]
+
+
+CHECKS: list[Callable[[Output], Iterator[str]]] = [
+    check_headers,
+    check_conservation,
+    check_identity,
+    check_places,
+    check_fates,
+    check_validation,
+    check_texts,
+]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of `python -m jobs.verify`."""
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs.verify",
+        description="Prove a finished run from its files alone: checksums, headers, counts, the place and content of "
+        "each kept document's tokens, and that validation shares nothing with training. Status 1 and one line for each "
+        "problem when it does not hold.",
+    )
+    parser.add_argument("out", type=Path, metavar="OUT", help="output folder of a finished run")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m jobs.verify OUT`."""
+    options = parser().parse_args(arguments)
+    return guarded(lambda: 1 if verify(options.out.absolute(), Console()) else 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""One place that owns every Numba option.
+
+Kernels are compiled without the GIL, so that a worker's heartbeat keeps beating, and never in
+parallel: Dask owns the cores. The compiled code is cached in a folder named after the kernels' own
+source, because Numba's cache looks at one file at a time and would keep a caller compiled against
+yesterday's callee.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def source_digest() -> str:
+    """Hexadecimal digest of the kernels' source files and of the Numba version."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _cache_dir() -> str:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "shardmill" / f"numba-{source_digest()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return str(folder)
+    except OSError:  # a read-only home: compile once per process tree instead
+        return tempfile.mkdtemp(prefix="shardmill-numba-")
+
+
+if not numba.config.CACHE_DIR:
+    numba.config.CACHE_DIR = _cache_dir()
+
+
+def kernel(function: F) -> F:
+    """Compile `function` with the options that every kernel shares."""
+    return numba.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)

@@ -1,0 +1,75 @@
+"""Commands as a user types them: help, mistakes, and what is printed where."""
+
+import time
+
+import pytest
+
+from jobs.cli import COMMANDS
+from tests.conftest import python
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_explains_itself(command: str) -> None:
+    shown = python("-m", f"jobs.{command}", "--help")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout == python("-m", "jobs", command, "--help").stdout
+    assert "usage: python -m jobs." in shown.stdout
+
+
+def test_help_of_the_main_job_is_fast_and_whole() -> None:
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        shown = python("-m", "jobs.run", "--help").stdout
+        times.append(time.perf_counter() - started)
+    assert min(times) < 0.5
+    for option in (
+        "config",
+        "set",
+        "output",
+        "scheduler",
+        "workers",
+        "memory-limit",
+        "until",
+        "fresh",
+        "dry-run",
+    ):
+        assert f"--{option}" in shown
+    assert shown.count("default:") >= 6
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, jobs.run, jobs.cli; jobs.cli.run_parser().format_help(); "
+        "print(sorted({m.split('.')[0] for m in sys.modules} & {'dask','numba','pandas','pyarrow','pydantic','numpy'}))"
+    )
+    assert python("-c", code).stdout == "[]\n"
+
+
+def test_list_of_commands_and_the_nearest_to_a_typo() -> None:
+    listed = python("-m", "jobs").stdout
+    for command, what in COMMANDS.items():
+        assert f"{command:<10} {what}" in listed
+    wrong = python("-m", "jobs", "verfy")
+    assert wrong.returncode == 2
+    assert wrong.stderr == "error: there is no command 'verfy'; did you mean verify?\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--config", "absent"], "there is no configuration 'absent'"),
+        (["--set", "length.min_tokens=many"], "length.min_tokens is 'many'"),
+        (["--until", "lunch"], "--until is 'lunch'; it can be corpus, tokenizer"),
+        (["--set", "sources=[{name: web, path: /absent/nowhere}]"], "nowhere"),
+        (["--set", "tokenizer={path: /absent.json}"], "/absent.json"),
+    ],
+)
+def test_mistakes_are_one_sentence_without_traceback(
+    arguments: list[str], said: str, tmp_path: object
+) -> None:
+    failed = python("-m", "jobs.run", "--output", tmp_path, *arguments)
+    assert failed.returncode == 2, failed.stdout + failed.stderr
+    assert said in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert len(failed.stderr.splitlines()) == 1

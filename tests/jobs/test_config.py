@@ -1,0 +1,105 @@
+"""What is wrong in a configuration is refused before any work, in a sentence that names key and value."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import config
+from jobs.errors import UserError
+
+
+@pytest.mark.parametrize("preset", config.presets())
+def test_presets_are_valid_and_survive_a_round_trip(preset: str) -> None:
+    loaded = config.load(preset)
+    raw = yaml.safe_load(yaml.safe_dump(loaded.model_dump(mode="json", exclude_unset=True)))
+    assert config.Config.model_validate(raw) == loaded
+
+
+def test_defaults_are_the_seeds() -> None:
+    loaded = config.load("fineweb-edu")
+    near = loaded.near_duplicates
+    assert (near.ngram, near.hashes, near.bands, near.rows, near.hash_seed) == (5, 112, 14, 8, 42)
+    assert loaded.length.min_tokens == 64
+    assert loaded.order.seed == 1337
+    assert loaded.validation.target(10**10) == 15_000_000
+    assert loaded.shards.tokens == 100_000_000
+    assert loaded.tokenizer.train.vocab_size == 32_768
+    assert loaded.sources[0].path == "hf://datasets/HuggingFaceFW/fineweb-edu/sample/10BT"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (
+            "near_duplicates.bnads=3",
+            "near_duplicates.bnads is not a setting; did you mean near_duplicates.bands?",
+        ),
+        ("near_duplicates.bands=3", "bands × rows is 3 × 8 = 24, but hashes is 112; the two must be equal"),
+        ("nonsense=1", "nonsense is not a setting"),
+        ("order.seed=abc", "order.seed is 'abc'"),
+        ("order.seed=-1", "order.seed is -1"),
+        ("length=3", "length is 3, but it should be a section with keys of its own"),
+        ("validation.tokens=0", "validation.tokens is 0"),
+        ("validation.tokens=5", "tokens is 5 and fraction is 0.01; set one of them to null"),
+        ("shards.min_tokens=3000000", "min_tokens is 3,000,000, more than half of the 4,000,000"),
+        ("shards.dtype=uint64", "shards.dtype is 'uint64'"),
+        ("shards.name=a/b", "shards.name is 'a/b'"),
+        ("splits.bytes=3 parsecs", "splits.bytes is '3 parsecs'"),
+        ("sources.0.path=x", "the built-in corpus (format: packages) has no path"),
+        ("sources.0.columns={txt: body}", "columns names ['txt']; it can map text, id, url, crawl and score"),
+        ("sources.7.path=x", "'7' is no place in a list of 1"),
+        ("sources=[{name: a}]", "source 'a' has no path"),
+        ("sources=[{name: a, path: x}, {name: a, path: y}]", "sources has two entries named 'a'"),
+        ("sources=[]", "sources is []"),
+        ("order.seed.deeper=1", "order.seed"),
+        ("order.seed", "--set takes section.key=value"),
+        ("order.seed=[1", "is not YAML"),
+        ("tokenizer.pattern=cl100k", "pattern belongs to a tiktoken ranks file; give its path"),
+    ],
+)
+def test_refused_in_a_sentence(setting: str, said: str) -> None:
+    with pytest.raises(UserError) as error:
+        config.load("sample", [setting])
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_contradictions_between_sections() -> None:
+    with pytest.raises(
+        UserError, match="uint16, which holds 65,536 ids, but tokenizer.train.vocab_size is 70000"
+    ):
+        config.load("sample", ["shards.dtype=uint16", "tokenizer.train.vocab_size=70000"])
+
+
+def test_a_file_and_what_can_be_wrong_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("sources: [{name: web, path: data}]\nlength: {min_tokens: 128}\n")
+    assert config.load(str(file)).length.min_tokens == 128
+    assert config.load(str(file), ["length.min_tokens=1", "length.min_tokens=2"]).length.min_tokens == 2
+    with pytest.raises(UserError, match="neither a preset"):
+        config.load(str(tmp_path / "absent.yaml"))
+    file.write_text("- a list\n")
+    with pytest.raises(UserError, match="should hold sections"):
+        config.load(str(file))
+    file.write_text("a: [\n")
+    with pytest.raises(UserError, match="cannot be read as YAML"):
+        config.load(str(file))
+
+
+@given(
+    st.integers(1, 10**12),
+    st.sampled_from([("", 1), ("kB", 1000), ("MB", 10**6), ("MiB", 2**20), ("GiB", 2**30)]),
+)
+def test_sizes_are_read_with_their_units(number: int, unit: tuple[str, int]) -> None:
+    assert config.parse_bytes(f"{number} {unit[0]}") == number * unit[1]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20), max_size=3))
+def test_any_setting_is_accepted_or_refused_in_words(settings: list[str]) -> None:
+    try:
+        config.load("sample", settings)
+    except UserError as error:
+        assert str(error)
