@@ -154,8 +154,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         decisions=decisions(run),
         meta=COUNTS,
     )
-    with run.console.job(NAME, max(parts, 1), "files") as meter:
-        by_fate = gather(run.client, graph, meter).groupby("fate").sum().sort_index()
+    with run.console.job(NAME, max(parts, 1), "files", **run.totals()) as meter:
+        by_fate = gather(run.client, graph, meter, counted=()).groupby("fate").sum().sort_index()
     if by_fate["documents"].sum() != sum(counts):
         raise RuntimeError(
             f"{sum(counts):,} documents were read, the ledger holds {by_fate['documents'].sum():,}"

@@ -241,6 +241,8 @@ def step_fingerprint(run: "Run") -> str:
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     """Annotate every split that is not yet done; return the figures of all of them."""
+    if notice := encoder.get(run.encoder).notice:
+        run.console.warn(notice)
     near = run.config.near_duplicates
     step = Step(
         folder=str(job.folder),

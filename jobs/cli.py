@@ -46,7 +46,7 @@ def run_parser(
         help=f"preset ({presets}) or YAML file (default: sample)",
     )
     add("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="one setting, such as length.min_tokens=128 or sources.0.path=data; repeatable; the value is YAML")  # fmt: skip
+        help="one setting, such as length.min_tokens=128 or sources.0.path=data; repeatable, YAML values")  # fmt: skip
     add(
         "--output",
         type=Path,

@@ -55,7 +55,7 @@ class Source(Section):
     path: str | None = Field(None, description="a file, a folder, a glob or an fsspec URL")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="our column -> theirs (text, id, url, crawl, score); by default the same names, and crawl from dump",
+        description="our column -> theirs: text, id, url, crawl, score; by default the same, and crawl from dump",
     )
 
     @model_validator(mode="after")
@@ -91,7 +91,7 @@ class TokenizerTraining(Section):
 
     vocab_size: int = Field(32_768, ge=257, le=2**31 - 1)
     sample_bytes: Bytes = Field(
-        26_000_000, description="text to train on, about; a keyed sample of the documents"
+        26_000_000, description="text to train on, about: a keyed sample of at most half of the documents"
     )
     seed: Seed = 2
 

@@ -230,7 +230,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     if settings.enabled and splits:
         partitions = max(1, len(splits) // 4, len(run.client.scheduler_info()["workers"]))
         graph = forest(splits, references, settings.bands, settings.rows, partitions)
-        with run.console.job(NAME, 1, "forest") as meter:
+        with run.console.job(NAME, 1, "forest", **run.totals()) as meter:
             found = gather(run.client, graph, meter)
     edges = found[found["kind"] == EDGE].sort_values("node")
     stars = edges[["node", "root"]].to_numpy(np.uint64)
@@ -249,7 +249,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
             meta=columns(cluster="uint64"),
             label="reference-overlap",
         )
-        with run.console.job("overlap", len(splits), "splits") as meter:
+        with run.console.job("overlap", len(splits), "splits", **run.totals()) as meter:
             flagged = np.unique(gather(run.client, graph, meter)["cluster"].to_numpy(np.uint64))
         _write(job.folder, stars, kept_by, np.isin(stars[:, 1], flagged).astype(np.uint8))
     roots, sizes = np.unique(stars[:, 1], return_counts=True)

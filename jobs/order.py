@@ -249,8 +249,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     graph = rows.shuffle("range", npartitions=ranges).map_partitions(
         write_ranges, folder=str(job.folder), meta=SUMMARY
     )
-    with run.console.job(NAME, ranges, "ranges") as meter:
-        summary = gather(run.client, graph, meter).sort_values("range")
+    with run.console.job(NAME, ranges, "ranges", **run.totals()) as meter:
+        summary = gather(run.client, graph, meter, counted=()).sort_values("range")
     if summary["documents"].sum() != documents:
         raise RuntimeError(
             f"{documents:,} documents went into the order and {summary['documents'].sum():,} came out"

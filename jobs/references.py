@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from jobs import annotate, sources
+from jobs import annotate
 from jobs.runtime import checkpoint, fingerprint
 from jobs.text import hash_prefixes
 

@@ -315,7 +315,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     frame = ledger.read(
         run.out, ["doc_id", "source", "crawl", "fate", "score", "n_bytes", "n_tokens", "cluster", "kept_by"]
     )
-    with run.console.job(NAME, 3 * frame.npartitions, "tables") as meter:
+    with run.console.job(NAME, 3 * frame.npartitions, "tables", **run.totals()) as meter:
         tallied = gather(run.client, frame.map_partitions(tally, meta=TALLY), meter, counted=())
         clustered = frame.map_partitions(members, meta=MEMBERS).shuffle(
             "cluster", npartitions=frame.npartitions

@@ -155,7 +155,8 @@ def dry_run(run: "Run") -> int:
         print(f"splits: {len(run.splits):,} of {len(run.inventory.files):,} files")
         for split in run.splits:
             print(
-                f"  {split.source} {split.path} records {split.start:,} to {split.stop:,}, {split.n_bytes / 1e6:,.1f} MB"
+                f"  {split.source} {split.path} records {split.start:,} to {split.stop:,}, "
+                f"{split.n_bytes / 1e6:,.1f} MB"
             )
     else:
         print("splits: known once the built-in corpus is written")

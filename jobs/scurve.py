@@ -198,9 +198,8 @@ def plot(found: dict[str, Any], experiment: Experiment, folder: Path) -> None:
         )
         axes.plot(one["similarity"], 100 * one["flagged"], "o", color=colour, markersize=5)
     verdict = "agrees with" if found["agrees"] else "does NOT agree with"
-    axes.set_title(
-        f"{found['pairs']:,} pairs: measured {verdict} {found['formula']}", loc="left", fontsize=11
-    )
+    formula = f"$1 - (1 - s^{{{experiment.rows}}})^{{{experiment.bands}}}$"
+    axes.set_title(f"Measured on {found['pairs']:,} pairs: {verdict} {formula}", loc="left", fontsize=11)
     axes.set_xlabel(f"exact similarity of the {experiment.ngram}-word shingle sets (Jaccard)")
     axes.set_ylabel("pairs flagged (%); bars: 95 % interval")
     axes.set(xlim=(0, 1), ylim=(-2, 102))

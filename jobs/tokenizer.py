@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 NAME = "tokenizer"
 TRAINED, SAMPLE = "tokenizer.json", "sample.npy"
+MOST = 0.5  # share of the documents that a sample may take
 GROUPS = 100  # row groups that a sample comes from at least, where there are so many
 SAMPLED = columns(
     doc_id="uint64",
@@ -67,9 +68,10 @@ def sample_plan(
 ) -> tuple[list[sources.Split], float]:
     """The row groups to read, chosen by keyed hash, and the share of their documents to take.
 
-    Both depend only on the files, never on how they are split into tasks.
+    Both depend only on the files, never on how they are split into tasks. At most half of the documents are taken:
+    validation, which must not overlap the sample, is to find some among the others.
     """
-    share = min(1.0, sample_bytes / max(1, sum(group.n_bytes for group in groups)))
+    share = min(MOST, sample_bytes / max(1, sum(group.n_bytes for group in groups)))
     group_share = min(1.0, max(10 * share, GROUPS / max(1, len(groups))))
     ids = np.array([xxh3_64(f"{g.source}\0{g.path}\0{g.start}".encode()) for g in groups], np.uint64)
     chosen = _drawn(ids, "tokenizer-row-group", seed, group_share)

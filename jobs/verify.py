@@ -122,7 +122,8 @@ def check_headers(output: Output) -> Iterator[str]:
         path = output.out / "shards" / name
         dtype, counted = llmc.read_header(path)
         if counted != tokens or dtype != np.dtype(output.figures["shards"]["dtype"]):
-            yield f"{path} ({split}) holds {counted:,} {dtype} tokens, {tokens:,} {output.figures['shards']['dtype']} were packed"
+            packed = f"{tokens:,} {output.figures['shards']['dtype']}"
+            yield f"{path} ({split}) holds {counted:,} {dtype} tokens, {packed} were packed"
 
 
 def check_conservation(output: Output) -> Iterator[str]:
@@ -192,7 +193,10 @@ def check_places(output: Output) -> Iterator[str]:
             output.end_of_text,
         )
         if len(wrong):
-            yield f"the tokens of {len(wrong):,} {split} documents are not where the ledger says, doc_id {doc_ids[wrong[0]]} first"
+            yield (
+                f"the tokens of {len(wrong):,} {split} documents are not where the ledger says, "
+                f"doc_id {doc_ids[wrong[0]]} first"
+            )
 
 
 def _wrong_tokens(

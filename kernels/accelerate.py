@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numba
 
 F = TypeVar("F", bound=Callable[..., Any])
+OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "boundscheck": False}
 
 
 def source_digest() -> str:
@@ -43,4 +44,15 @@ if not numba.config.CACHE_DIR:
 
 def kernel(function: F) -> F:
     """Compile `function` with the options that every kernel shares."""
-    return numba.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)(function)
+    return numba.njit(**OPTIONS)(function)
+
+
+def inlined(function: F) -> F:
+    """Compile `function` as a part of each kernel that calls it: for the small functions of a hot loop.
+
+    A call between kernels counts references to each array it passes, which costs more than hashing a shingle;
+    a function that is made part of its caller passes nothing.
+    """
+    return numba.njit(
+        **OPTIONS, forceinline=True, _nrt=False, no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(function)

@@ -181,9 +181,7 @@ def _accumulate(state, lengths):
                 after += window - first
             n_open = 0
     documents += len(lengths)
-    return PackingState(
-        window, documents, tokens, rows, boundaries, with_boundary, after, n_open, first if n_open > 0 else 0
-    )
+    return PackingState(window, documents, tokens, rows, boundaries, with_boundary, after, n_open, first)
 
 
 @kernel

@@ -26,8 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.accelerate import kernel
-from kernels.inline import inlined
+from kernels.accelerate import inlined, kernel
 
 SPACELESS_SCRIPTS = {
     "Thai, Lao": (0x0E00, 0x0EFF),
@@ -220,6 +219,8 @@ def _take_code_point(data, stop, pages, entries, cursor, scratch, starts):
 @kernel
 def drop_words(cursor, n_dropped, scratch, starts):
     """Move what follows the first `n_dropped` words to the front of the buffers."""
+    if n_dropped == 0:  # a word of many chunks is not copied with each of them
+        return cursor
     shift = starts[n_dropped]
     for i in range(shift, cursor.length):
         scratch[i - shift] = scratch[i]

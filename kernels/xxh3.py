@@ -9,9 +9,8 @@ Dimensions: bytes n, slices k.
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.accelerate import kernel
+from kernels.accelerate import inlined, kernel
 from kernels.arrays import check_slices, read_only
-from kernels.inline import inlined
 from kernels.intrinsics import byte_swap, load32, load64, multiply_fold
 
 PRIME32_1 = np.uint64(0x9E3779B1)

@@ -25,7 +25,10 @@ _ASIDE = ".aside-"
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that appears at `path`, whole, when the block ends without an error."""
+    """A binary file that appears at `path`, whole, when the block ends without an error.
+
+    That it is there after a power cut is sure once a JSON record of it was written.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # A name of its own: Dask may run a task a second time while the first still writes.
     aside = path.with_name(f"{_ASIDE}{uuid.uuid4().hex[:8]}-{path.name}")
@@ -38,7 +41,6 @@ def written(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    _fsync_folder(path.parent)
 
 
 def _fsync_folder(folder: Path) -> None:
@@ -64,6 +66,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON object with a digest of itself as its last key."""
     with written(path) as file:
         file.write(_encoded(content))
+    _fsync_folder(path.parent)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -99,6 +102,7 @@ def commit_task(
 ) -> None:
     """Record that one task of a job is done, with the files it wrote and what it counted."""
     files = {path.name: describe(path) for path in paths}
+    _fsync_folder(folder)
     write_json(
         folder / TASKS / f"{key}.json", {"fingerprint": fingerprint, "files": files, "figures": figures}
     )
@@ -147,6 +151,7 @@ class Checkpoint:
             if path.is_file() and path.name != MANIFEST and path.name not in described and not _aside(path)
         }
         manifest = {"fingerprint": self.fingerprint, "files": files, "figures": figures}
+        _fsync_folder(self.folder)
         write_json(self.folder / MANIFEST, manifest)
         return manifest
 

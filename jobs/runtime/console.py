@@ -15,10 +15,16 @@ LINE_EVERY = 10.0  # seconds between two lines about one job, off a terminal
 
 
 class Meter:
-    """Counts what one job has done and tells the console."""
+    """Counts what one job has done and tells the console.
 
-    def __init__(self, console: "Console", name: str, tasks: int, unit: str) -> None:
+    A job whose tasks do not count themselves says what all of them handle together, `documents` and `n_bytes`.
+    """
+
+    def __init__(
+        self, console: "Console", name: str, tasks: int, unit: str, documents: int = 0, n_bytes: int = 0
+    ) -> None:
         self.console, self.name, self.tasks, self.unit = console, name, tasks, unit
+        self.all_documents, self.all_bytes = documents, n_bytes
         self.done = self.documents = self.n_bytes = 0
         self.started = self._said = time.perf_counter()
 
@@ -36,12 +42,14 @@ class Meter:
 
     def rate(self) -> str:
         """Throughput in the units a person compares."""
-        seconds = max(self.seconds, 1e-6)
+        seconds, share = max(self.seconds, 1e-6), self.done / max(self.tasks, 1)
+        documents = self.documents or share * self.all_documents
+        n_bytes = self.n_bytes or share * self.all_bytes
         rates = []
-        if self.documents:
-            rates.append(f"{self.documents / seconds:,.0f} documents/s")
-        if self.n_bytes:
-            rates.append(f"{self.n_bytes / seconds / 1e6:,.1f} MB/s")
+        if documents:
+            rates.append(f"{documents / seconds:,.0f} documents/s")
+        if n_bytes:
+            rates.append(f"{n_bytes / seconds / 1e6:,.1f} MB/s")
         return ", ".join(rates)
 
 
@@ -70,9 +78,9 @@ class Console:
             self.line(f"warning: {text}", style="yellow")
 
     @contextlib.contextmanager
-    def job(self, name: str, tasks: int, unit: str) -> Iterator[Meter]:
-        """Show a job of `tasks` tasks; `unit` names what one task handles."""
-        meter = Meter(self, name, tasks, unit)
+    def job(self, name: str, tasks: int, unit: str, documents: int = 0, n_bytes: int = 0) -> Iterator[Meter]:
+        """Show a job of `tasks` tasks; `unit` names what one task handles; see `Meter` for the rest."""
+        meter = Meter(self, name, tasks, unit, documents, n_bytes)
         if self.is_terminal:
             with Progress(
                 TextColumn("{task.description}"),

@@ -149,6 +149,11 @@ class Run:
         lost = self.figures("annotate")["files_with_unreadable_records"]
         return bad | dict.fromkeys(lost, "some of its records are damaged; the ledger names them")
 
+    def totals(self) -> dict[str, int]:
+        """Documents and bytes of text in the run: what the terminal makes rates of."""
+        annotated = self.figures("annotate")
+        return {"documents": annotated["documents"], "n_bytes": annotated["n_bytes"]}
+
     def figures(self, job: str) -> dict[str, Any]:
         """What a job that is done recorded."""
         manifest = self.checkpoint(job).manifest()

@@ -53,9 +53,9 @@ class Listing:
     entries: list[Entry] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def add(self, entry: Entry, suffixes: tuple[str, ...]) -> None:
-        """File an entry under what is to be opened, or under what is not."""
-        reason = _passed_over(entry, suffixes)
+    def add(self, entry: Entry, suffixes: tuple[str, ...], named: bool = False) -> None:
+        """File an entry under what is to be opened, or under what is not; one `named` as such is not hidden."""
+        reason = "empty, zero bytes" if entry.size == 0 else None if named else _passed_over(entry, suffixes)
         if reason:
             self.skipped.append((entry.path, reason))
         else:
@@ -77,8 +77,6 @@ def _passed_over(entry: Entry, suffixes: tuple[str, ...]) -> str | None:
         return "a checksum file"
     if suffixes and not entry.path.lower().endswith(suffixes):
         return f"not named {' or '.join(suffixes)}"
-    if entry.size == 0:
-        return "empty, zero bytes"
     return None
 
 
@@ -129,7 +127,7 @@ class Local:
                 if path.is_file():
                     listing.add(self.stat(path.relative_to(self.root).as_posix()), ())
         elif self.path.is_file():
-            listing.add(self.stat(self.path.name), ())
+            listing.add(self.stat(self.path.name), (), named=True)
         elif self.path.is_dir():
             self._walk(listing, suffixes)
         if not listing.entries and not listing.skipped and not self.path.is_dir():
@@ -174,7 +172,11 @@ class Remote:
         """What relative paths are relative to."""
         if self.pattern:
             return _fixed_part(self.inner)[0]
-        return self.inner.rpartition("/")[0] if self.system.isfile(self.inner) else self.inner
+        try:
+            kind = self.system.info(self.inner)["type"]
+        except FileNotFoundError:  # a prefix is no object of its own
+            kind = "directory"
+        return self.inner if kind == "directory" else self.inner.rpartition("/")[0]
 
     def listing(self, suffixes: tuple[str, ...]) -> Listing:
         """Everything below the URL, sorted; `suffixes` select only within a folder that was named as such.
@@ -186,12 +188,13 @@ class Remote:
         """
         try:
             found, folder = self._find()
+            named = found == [self.inner]
         except Exception as error:  # every file system raises its own
             said = " ".join(str(error).split()) or type(error).__name__
             raise UserError(f"{self.url} cannot be listed: {said}") from error
         listing = Listing()
         for path in found:
-            listing.add(self.stat(path[len(self.root) :].lstrip("/")), suffixes if folder else ())
+            listing.add(self.stat(path[len(self.root) :].lstrip("/")), suffixes if folder else (), named)
         if not listing.entries and not listing.skipped:
             raise UserError(f"there is nothing at {self.url}")
         return listing.sorted()

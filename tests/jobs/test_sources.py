@@ -283,6 +283,11 @@ def test_file_folder_and_glob_name_the_same_documents(tmp_path):
     assert listed(f"{tmp_path}/d/s/b.data") == ["b.data"]
 
 
+def test_a_file_named_as_such_is_never_hidden(tmp_path):
+    path = write(tmp_path / "_part", ["t"])
+    assert [file.path for file in sources.list_files(source_of(path)).files] == ["_part"]
+
+
 def test_brackets_in_the_name_of_a_folder_or_file(tmp_path):
     folder = tmp_path / "out[1]"
     write(folder / "a[2].parquet", ["t"])
@@ -495,6 +500,25 @@ def test_a_damaged_column_beside_the_text_does_not_cost_the_text(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("batch_bytes", [1000, 2**23])
+def test_a_column_damaged_late_is_kept_up_to_there(tmp_path, batch_bytes):
+    path, urls = tmp_path / "a.parquet", [f"http://example.org/{i}" for i in range(700)]
+    pages = {
+        "use_dictionary": False,
+        "data_page_size": 500,
+        "write_batch_size": 10,
+        "write_page_checksum": True,
+    }
+    pq.write_table(pa.table({"text": numbered(700), "url": urls}), path, compression=None, **pages)
+    damaged = path.read_bytes().rindex(b"http://example.org/600", 0, footer_of(path))
+    flip(path, damaged, damaged + 1)
+    found = read_all(source_of(path), batch_bytes=batch_bytes)
+    assert texts_of(found) == numbered(700)
+    assert records_of(found) == list(range(700))
+    kept = [url for batch in found if "url" in batch.columns for url in batch.columns["url"].to_pylist()]
+    assert kept == urls[:512]  # four decoding steps of 128 rows
+
+
 def test_rows_before_the_damage_are_read(tmp_path):
     texts = [f"document {i} ".ljust(20_000, "x") + str(random.Random(i).random()) for i in range(400)]
     path = tmp_path / "a.parquet"
@@ -654,7 +678,7 @@ def test_http(tmp_path):
         for url in (f"{root}/a.parquet", f"{root}/*.parquet"):
             assert [file.path for file in sources.list_files(Settings(url)).files] == ["a.parquet"]
             assert texts_of(read_all(Settings(url))) == numbered(30)
-        with pytest.raises(UserError, match="cannot be listed"):
+        with pytest.raises(UserError, match=r"^there is nothing at http"):
             sources.list_files(Settings(f"{root}/gone.parquet"))
         server.shutdown()
 
@@ -701,15 +725,16 @@ def test_memory_follows_the_longest_document(tmp_path, size):
     added, documents = peak_of(path)
     assert documents == 1001
     # Compressed page, decompressed page, values as decoded, and what the allocator keeps.
-    assert added < 4.5 * size
+    assert added < 5 * size
 
 
 def test_memory_does_not_follow_the_row_group(tmp_path):
-    texts = [letters(100_000)[i:] + str(i) for i in range(1500)]  # 150 MB in one row group
-    path = write(tmp_path / "a.parquet", texts, row_group=1500)
-    added, documents = peak_of(path)
-    assert documents == 1500
-    assert added < 75_000_000
+    text = letters(100_000)
+    table = pa.table({"text": [f"{i}{text[i:]}" for i in range(2400)]})  # 240 MB in one row group
+    pq.write_table(table, tmp_path / "a.parquet", write_batch_size=10)  # and in pages of 1 MB
+    added, documents = peak_of(tmp_path / "a.parquet")
+    assert documents == 2400
+    assert added < 120_000_000
 
 
 def test_real_web_text(shared):

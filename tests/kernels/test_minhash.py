@@ -79,6 +79,16 @@ def test_utf8_is_read_strictly(lead):
     assert [n >= 0 for n in n_words] == [decoded(candidate) is not None for candidate in candidates]
 
 
+@checked
+@given(texts, st.data())
+def test_documents_cut_within_a_character(text, data):
+    """The rest of a character in the next document must not make the first one valid."""
+    whole = text.encode()
+    cut = data.draw(st.integers(0, len(whole)))
+    batch = [whole[:cut], whole[cut:]]
+    assert as_pairs(signatures(*as_batch(batch), FEW, 5)) == [expected(document, 5) for document in batch]
+
+
 def test_agreement_estimates_similarity():
     words = [f"w{i}" for i in range(3000)]
     changed = [f"x{i}" if i % 60 == 0 else word for i, word in enumerate(words)]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from kernels.words import SPACELESS_SCRIPTS, unicode_version, words
+from kernels.words import SPACELESS_SCRIPTS, scratch_size, unicode_version, words
 from tests import naive
 from tests.kernels.strategies import checked, texts
 
@@ -67,6 +67,15 @@ def test_examples(text, expected):
 def test_every_code_point():
     everything = [chr(i) for i in range(sys.maxunicode + 1) if not 0xD800 <= i < 0xE000]
     assert words("\n".join(everything)) == [c.lower() for c in everything if naive.kind(c) != " "]
+
+
+def test_normal_form_takes_at_most_twice_the_bytes():
+    """Each code point with the space that may follow it: the kernels' buffers rely on it."""
+    everything = [chr(i) for i in range(sys.maxunicode + 1) if not 0xD800 <= i < 0xE000]
+    sizes = {
+        (len(c.lower().encode()) + 1, scratch_size(len(c.encode())) - scratch_size(0)) for c in everything
+    }
+    assert all(needed <= given for needed, given in sizes)
 
 
 def test_ranges_are_the_scripts_without_spaces():

@@ -1,0 +1,70 @@
+"""Every command and every snippet that the README shows is run, in order, in a copy of the checkout."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import ROOT
+
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks() -> list[tuple[str, str]]:
+    return [(language, code) for language, code in FENCE.findall(README)]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
+    """The tracked files, the environment that the tests run in as .venv, and someone's own data."""
+    folder = tmp_path_factory.mktemp("checkout")
+    for name in ("jobs", "kernels", "dask_config.yaml", "pyproject.toml", "constraints.txt", "Makefile"):
+        source = ROOT / name
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy2(source, folder / name)
+    (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "data").mkdir()
+    for path in corpus.glob("*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.append_column("content", table["text"]), folder / "data" / path.name)
+    return folder
+
+
+def test_the_readme_shows_what_this_test_knows() -> None:
+    assert {language for language, _ in blocks()} == {"sh", "python"}
+    assert len(blocks()) >= 9
+
+
+def test_every_command_and_snippet(checkout: Path, cluster: str) -> None:
+    """About two minutes: the first command is the main job on the built-in corpus."""
+    # The small data below cannot fill a vocabulary of 32,768.
+    small = "--set tokenizer.train.vocab_size=700 --set shards.tokens=50000 --set shards.min_tokens=2000"
+    standing_for = {
+        "make run": "make --assume-old=.venv/.ready run",  # the environment is there
+        "tcp://scheduler:8786": cluster,
+        "/shared/out": str(checkout / "shared-out"),
+        "/shared/data": str(checkout / "data"),
+        "--config fineweb-edu\n": f"--config fineweb-edu --set validation.tokens=1000 {small}\n",
+        "--set validation.fraction=0.01\n": f"--set validation.fraction=0.01 {small}\n",
+    }
+    for language, code in blocks():
+        if code.strip() == "make test":  # what is running now
+            shown = _run(["make", "-n", "--assume-old=.venv/.ready", "test"], checkout)
+            assert "-m pytest" in shown
+            continue
+        for theirs, ours in standing_for.items():
+            code = code.replace(theirs, ours)
+        command = ["bash", "-euc", code] if language == "sh" else [sys.executable, "-c", code]
+        _run(command, checkout)
+    for place in ("out/sample/shards/sample_train_000000.bin", "out/scurve/scurve.png", "out/web/ledger"):
+        assert (checkout / place).exists()
+
+
+def _run(command: list[str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{command[-1]}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
