@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import ledger, sources
+from jobs.errors import UserError
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, finish_task, map_tasks
 from jobs.text import text_buffers, text_hashes
@@ -31,7 +32,6 @@ SCHEMA = pa.schema(
 SUMMARY = columns(
     key="string", documents="int64", n_bytes="int64", n_tokens="int64", dropped="int64", lost="int64"
 )
-LONGEST_CHECKED = 2**20  # bytes; the reference keeps some hundred bytes a token while it encodes
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,10 @@ def annotate_batch(
     signatures, n_words = minhash.signatures(
         data, offsets, minhash.hash_seeds(step.hashes, step.hash_seed), step.ngram
     )
-    tokens, n_tokens = _encode(text, alive, step)
+    doc_ids = ledger.doc_ids(split.source, split.path, batch.records)
+    tokens, n_tokens = _encode(text, alive, doc_ids, step)
     columns = {
-        "doc_id": ledger.doc_ids(split.source, split.path, batch.records),
+        "doc_id": doc_ids,
         "source": pa.repeat(split.source, d),
         "path": pa.repeat(split.path, d),
         "record": batch.records,
@@ -114,7 +115,9 @@ def _fates_at_input(batch: sources.Batch) -> pa.Array:
     return pa.array(fate, pa.string())
 
 
-def _encode(text: pa.Array, alive: pa.Array, step: Step) -> tuple[np.ndarray, np.ndarray]:
+def _encode(
+    text: pa.Array, alive: pa.Array, doc_ids: np.ndarray, step: Step
+) -> tuple[np.ndarray, np.ndarray]:
     """Token ids of the documents that are alive, one after another, and int64[d] counts (0 for the others)."""
     counts = np.zeros(len(text), np.int64)
     if step.encoder is None:
@@ -124,18 +127,22 @@ def _encode(text: pa.Array, alive: pa.Array, step: Step) -> tuple[np.ndarray, np
     documents = text if len(kept) == len(text) else text.take(kept)
     ids, offsets = coder.encode(documents)
     counts[kept] = np.diff(offsets)
-    coder.check(documents, ids, offsets, _checked(documents, offsets, step.check_share))
+    checked = _checked(doc_ids[kept], step.check_share)
+    try:
+        coder.check(documents, ids, offsets, checked)
+    except encoder.EncodingMismatch as error:
+        raise UserError(
+            f"doc_id {doc_ids[kept[error.row]]}: {error}; set tokenizer.engine to reference, and report it"
+        ) from None
     return ids.astype(step.dtype, copy=False), counts
 
 
-def _checked(documents: pa.Array, offsets: np.ndarray, share: float) -> np.ndarray:
+def _checked(doc_ids: np.ndarray, share: float) -> np.ndarray:
     """Rows that the reference tokenizer encodes again: a keyed sample, and at least one document a batch."""
-    rows = np.flatnonzero(np.asarray(pc.binary_length(documents)) <= LONGEST_CHECKED)
-    if not len(rows) or share == 0:
-        return rows[:0]
-    hashes = permutation.keyed_hash(offsets[:-1][rows].astype(np.uint64), permutation.key("check", 0))
-    wanted = max(1, round(share * len(rows)))
-    return np.sort(rows[np.argsort(hashes, kind="stable")[:wanted]])
+    if not len(doc_ids) or share == 0:
+        return np.empty(0, np.int64)
+    order = permutation.seeded_order(doc_ids, permutation.key("check", 0))
+    return np.sort(order[: max(1, round(share * len(doc_ids)))])
 
 
 def _carried(batch: sources.Batch) -> dict[str, pa.Array]:

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from jobs.errors import UserError
@@ -16,6 +16,10 @@ COMMANDS = {
     "trace": "name the document that a token of a shard comes from",
 }
 
+RUN_DESCRIPTION = """\
+Turn documents into verified token shards: near-duplicates removed, tokenized, shuffled, split and packed.
+The same command again continues where it stopped, and does nothing when all is done."""
+
 RUN_EXAMPLES = """\
 examples:
   python -m jobs.run                                        the built-in corpus, to out/sample
@@ -26,14 +30,12 @@ examples:
 
 
 def run_parser(
-    program: str = "python -m jobs.run", description: str | None = None
+    jobs: Iterable[str], program: str = "python -m jobs.run", description: str | None = None
 ) -> argparse.ArgumentParser:
     """Options of the main job."""
     parser = argparse.ArgumentParser(
         prog=program,
-        description=description
-        or "Turn documents into verified token shards: near-duplicates removed, tokenized, shuffled, split and packed. "
-        "The same command again continues where it stopped, and does nothing when all is done.",
+        description=description or RUN_DESCRIPTION,
         epilog=RUN_EXAMPLES if description is None else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -66,7 +68,7 @@ def run_parser(
     )
     add("--memory-limit", default="auto", metavar="SIZE",
         help="memory of each worker, such as 2GiB (default: auto, the machine's memory shared out)")  # fmt: skip
-    add("--until", metavar="JOB", help="stop after this job (default: go to the end)")
+    add("--until", metavar="JOB", help=f"stop after this job: {', '.join(jobs)} (default: go to the end)")
     add("--fresh", action="store_true", help="remove what earlier runs left in the output folder first")
     add("--dry-run", action="store_true", help="print the configuration, the splits and the jobs, and stop")
     add(

@@ -33,7 +33,7 @@ JOBS = {
 
 def main(arguments: list[str] | None = None) -> int:
     """`python -m jobs.run`."""
-    options = run_parser().parse_args(arguments)
+    options = run_parser(JOBS).parse_args(arguments)
     return guarded(lambda: execute(options, options.until))
 
 

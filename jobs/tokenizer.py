@@ -4,7 +4,6 @@
 texts that it was trained on: a reference set, which validation must not overlap.
 """
 
-import argparse
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,18 +163,16 @@ def draw_sample(run: "Run") -> pd.DataFrame:
         return gather(run.client, graph, meter).sort_values("doc_id", ignore_index=True)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line of `python -m jobs.tokenizer`."""
-    from jobs import cli
-
-    return cli.run_parser("python -m jobs.tokenizer", "Train a tokenizer on a sample of the sources.")
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Run the jobs up to the tokenizer."""
+    """`python -m jobs.tokenizer`: the main job up to the tokenizer."""
+    from jobs import cli
     from jobs import run as main_job
 
-    return main_job.execute(parser().parse_args(arguments), until=NAME)
+    parser = cli.run_parser(
+        main_job.JOBS, "python -m jobs.tokenizer", "Train a tokenizer on a sample of the sources, and stop."
+    )
+    options = parser.parse_args(arguments)
+    return cli.guarded(lambda: main_job.execute(options, until=NAME))
 
 
 if __name__ == "__main__":

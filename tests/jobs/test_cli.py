@@ -1,11 +1,12 @@
 """Commands as a user types them: help, mistakes, and what is printed where."""
 
 import time
+from pathlib import Path
 
 import pytest
 
 from jobs.cli import COMMANDS
-from tests.conftest import python
+from tests.conftest import python, settings
 
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
@@ -35,12 +36,14 @@ def test_help_of_the_main_job_is_fast_and_whole() -> None:
         "dry-run",
     ):
         assert f"--{option}" in shown
+    for job in ("corpus", "near_duplicates", "report"):
+        assert job in shown
     assert shown.count("default:") >= 6
 
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
-        "import sys, jobs.run, jobs.cli; jobs.cli.run_parser().format_help(); "
+        "import sys, jobs.run, jobs.cli; jobs.cli.run_parser(jobs.run.JOBS).format_help(); "
         "print(sorted({m.split('.')[0] for m in sys.modules} & {'dask','numba','pandas','pyarrow','pydantic','numpy'}))"
     )
     assert python("-c", code).stdout == "[]\n"
@@ -73,3 +76,13 @@ def test_mistakes_are_one_sentence_without_traceback(
     assert said in failed.stderr
     assert "Traceback" not in failed.stderr
     assert len(failed.stderr.splitlines()) == 1
+
+
+def test_the_tokenizer_command_stops_after_the_tokenizer(corpus: object, tmp_path: Path) -> None:
+    arguments = [*settings(corpus), "--output", tmp_path / "out", "--workers", "1"]  # type: ignore[arg-type]
+    done = python("-m", "jobs.tokenizer", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "tokenizer" / "tokenizer.json").exists()
+    assert not (tmp_path / "out" / "annotate").exists()
+    failed = python("-m", "jobs.tokenizer", "--config", "absent")
+    assert (failed.returncode, len(failed.stderr.splitlines())) == (2, 1)
