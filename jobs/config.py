@@ -51,11 +51,12 @@ class Source(Section):
     """
 
     name: Name
-    format: Literal["parquet", "packages"] = "parquet"
+    format: Literal["parquet", "jsonl", "packages"] = "parquet"
     path: str | None = Field(None, description="a file, a folder, a glob or an fsspec URL")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="our column -> theirs: text, id, url, crawl, score; by default the same, and crawl from dump",
+        description="our column -> theirs: text, id, url, crawl, score; by default the same, and crawl from dump; "
+        "in JSONL a path such as metadata.url will do",
     )
 
     @model_validator(mode="after")
@@ -70,12 +71,14 @@ class Source(Section):
         return self
 
     def resolved(self, out: Path) -> "Source":
-        """The source as it is read: the built-in corpus stands as Parquet in the output."""
-        return (
-            Source(name=self.name, path=str(out / "corpus" / "*.parquet"))
-            if self.format == "packages"
-            else self
-        )
+        """The source as tasks read it, wherever they run: a local path is absolute.
+
+        The built-in corpus stands as Parquet in the output.
+        """
+        if self.format == "packages":
+            return Source(name=self.name, path=str(out / "corpus" / "*.parquet"))
+        path = str(self.path)
+        return self if "://" in path else self.model_copy(update={"path": str(Path(path).absolute())})
 
 
 class Splits(Section):
@@ -168,6 +171,12 @@ class Validation(Section):
                 f"tokens is {self.tokens} and fraction is {self.fraction}; set one of them to null"
             )
         _refuse_twice([reference.name for reference in self.references], "references")
+        for reference in self.references:
+            if reference.format == "packages":
+                raise ValueError(
+                    f"references names {reference.name!r}, the built-in corpus (format: packages), which can be a "
+                    "source but no reference set"
+                )
         return self
 
     def target(self, kept_tokens: int) -> int:

@@ -68,7 +68,7 @@ def file_name(number: int) -> str:
 
 def files(out: Path) -> list[Path]:
     """The ledger's files, in order."""
-    return sorted((Path(out) / "ledger").glob("part-*.parquet"))
+    return sorted((Path(out).absolute() / "ledger").glob("part-*.parquet"))
 
 
 def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":

@@ -35,7 +35,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     near = run.config.near_duplicates
     step = annotate.Step(
         folder=str(job.folder),
-        sources={source.name: source for source in run.config.validation.references},
+        sources={source.name: source for source in run.reference_sources},
         fingerprint=annotate.step_fingerprint(run),
         ngram=near.ngram,
         hashes=near.hashes,

@@ -57,6 +57,11 @@ class Run:
         """The sources as they are read."""
         return tuple(source.resolved(self.out) for source in self.config.sources)
 
+    @property
+    def reference_sources(self) -> tuple[Source, ...]:
+        """The reference sets as they are read."""
+        return tuple(source.resolved(self.out) for source in self.config.validation.references)
+
     @cached_property
     def inventory(self) -> Inventory:
         """The files of all sources."""
@@ -70,7 +75,7 @@ class Run:
     @cached_property
     def reference_inventory(self) -> Inventory:
         """The files of all reference sets."""
-        return _inventory(self.config.validation.references)
+        return _inventory(self.reference_sources)
 
     @cached_property
     def reference_splits(self) -> list[Split]:
