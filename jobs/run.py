@@ -46,6 +46,7 @@ def execute(options: argparse.Namespace, until: str | None = None) -> int:
         return dry_run(run)
     from jobs.runtime.checkpoint import locked
 
+    refuse_foreign_output(run.out)
     with locked(run.out), run:
         if options.fresh:
             clear(run.out)
@@ -73,6 +74,18 @@ def prepare(options: argparse.Namespace) -> "Run":
     run = Run(resolved, out.absolute(), Console(), options.scheduler, options.workers, options.memory_limit)
     run.refuse_contradictions()
     return run
+
+
+def refuse_foreign_output(out: Path) -> None:
+    """Refuse a folder whose content is someone's own: a job removes what it does not know from its folder."""
+    from jobs.runtime.checkpoint import LOCK, MANIFEST
+
+    ours = (out / LOCK).exists() or (out / MANIFEST).exists()
+    in_the_way = [] if ours else sorted(name for name in JOBS if (out / name).exists())
+    if in_the_way:
+        raise UserError(
+            f"--output {out} was not made by a run, and has a {in_the_way[0]} that a run would replace; choose another"
+        )
 
 
 def run_jobs(run: "Run", until: str | None) -> list[str]:

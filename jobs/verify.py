@@ -19,7 +19,7 @@ from jobs import ledger
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
-from jobs.runtime.checkpoint import MANIFEST, TASKS, DamagedFileError, read_json, sha256
+from jobs.runtime.checkpoint import LOCK, MANIFEST, TASKS, DamagedFileError, read_json, sha256
 from jobs.runtime.console import Console
 from kernels import packing, permutation
 
@@ -57,7 +57,7 @@ def check_files(out: Path) -> Iterator[str]:
         yield str(error)
         return
     expected: dict[Path, dict[str, Any]] = {}
-    known = {out / MANIFEST, out / ".lock"}
+    known = {out / MANIFEST, out / LOCK}
     for job, fingerprint in jobs.items():
         folder = out / job
         known.add(folder / MANIFEST)

@@ -19,6 +19,7 @@ from typing import IO, Any
 from jobs.errors import UserError
 
 MANIFEST = "manifest.json"
+LOCK = ".lock"  # held while a run writes; says for good that the folder is a run's
 TASKS = "tasks"  # folder of the records of single tasks
 _ASIDE = ".aside-"
 
@@ -176,7 +177,7 @@ def _size(path: Path) -> int:
 def locked(out: Path) -> Iterator[None]:
     """Hold an output for this process alone; the lock goes with the process, however it ends."""
     out.mkdir(parents=True, exist_ok=True)
-    with (out / ".lock").open("w") as file:
+    with (out / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

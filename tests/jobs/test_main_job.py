@@ -183,6 +183,20 @@ def test_two_runs_on_one_output_are_refused(corpus: Path, cluster: str, tmp_path
         assert run_job(corpus, tmp_path, cluster) == 2
 
 
+def test_someones_own_folder_is_left_alone(
+    corpus: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "report" / "thesis.tex"
+    mine.parent.mkdir()
+    mine.write_text("years of work")
+    for extra in ([], ["--fresh"]):
+        from jobs.run import main
+
+        assert main([*settings(corpus), "--output", str(tmp_path), "--scheduler", cluster, *extra]) == 2
+        assert "was not made by a run, and has a report" in capsys.readouterr().err
+        assert mine.read_text() == "years of work"
+
+
 def test_report_holds_the_seeds_figures(finished: Path) -> None:
     figures = report.read(finished)
     assert 1 < figures["bytes_per_token"] < 10
