@@ -35,7 +35,7 @@ __all__ = [
     "splits",
 ]
 
-FORMATS = {"parquet": "jobs.sources.parquet"}
+FORMATS = {"parquet": "jobs.sources.parquet", "jsonl": "jobs.sources.jsonl"}
 # FineWeb's names; its `dump` is the crawl.
 DEFAULT_COLUMNS = {"text": "text", "id": "id", "url": "url", "crawl": "dump", "score": "score"}
 
@@ -114,7 +114,8 @@ def list_files(source: SourceSettings) -> Inventory:
     Raises
     ------
     UserError
-        There is nothing to read; or a file lacks the text column, or a mapped column has an unfit type.
+        There is nothing to read; or no file has the text column or one that the settings name; or a Parquet file
+        lacks the text column, or has a mapped column of an unfit type.
     """
     module, place = _format(source), locate(source.path or "")
     listing = place.listing(module.SUFFIXES)
@@ -157,8 +158,8 @@ def _nothing(source: SourceSettings, skipped: Sequence[tuple[str, str]], suffixe
 
 
 def _check_columns(source: SourceSettings, files: Sequence[File]) -> None:
-    """A column that was named on purpose and that no file has is a mistake in the settings."""
-    for name, theirs in source.columns.items():
+    """A column that no file has, the text or one that was named on purpose, is a mistake in the settings."""
+    for name, theirs in {"text": DEFAULT_COLUMNS["text"], **source.columns}.items():
         if files and not any(name in file.columns for file in files):
             raise UserError(f"source {source.name!r}: no file has the column {theirs!r}, named for {name}")
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from jobs.errors import UserError
 
 Tokenize = Callable[[str], list[int]]
+NO_TOKEN = "\ufffd".encode()  # what an id decodes to that the tokenizer does not have
 
 CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 O200K = "|".join(
@@ -108,7 +109,7 @@ class Definition(Protocol):
         """Why gigatoken's ids could differ from the reference's; None when they cannot."""
 
     def decode(self, ids: list[int]) -> bytes:
-        """The bytes that the ids stand for; a special token stands for its name."""
+        """The bytes that the ids stand for: a special token's name, U+FFFD for an id that there is not."""
 
 
 def read(path: str, pattern: str | None, end_of_text: str) -> Definition:
@@ -228,7 +229,7 @@ class TokenizerJson:
     def decode(self, ids: list[int]) -> bytes:
         """By the vocabulary where its tokens stand for bytes, else by `tokenizers`, as it writes text again."""
         if (self.definition.get("decoder") or {}).get("type") == "ByteLevel":
-            return b"".join(map(self._bytes.__getitem__, ids))
+            return b"".join(self._bytes.get(token_id, NO_TOKEN) for token_id in ids)
         return bytes(self._reference.decode(ids, skip_special_tokens=False).encode())
 
 
@@ -238,11 +239,14 @@ def _parsed(path: str, raw: bytes) -> dict[str, Any]:
         definition = json.loads(raw)
     except ValueError as error:
         raise UserError(f"{path} is neither a tokenizer.json nor a tiktoken ranks file: {error}") from None
-    if not isinstance(definition.get("model"), dict):
-        raise UserError(f"{path} is JSON, but no tokenizer.json: it has no model")
+    added = definition.get("added_tokens") or []
+    if not isinstance(definition.get("model"), dict) or not all("content" in token for token in added):
+        raise UserError(
+            f"{path} is JSON, but no tokenizer.json: it has no model, or added tokens without content"
+        )
     if definition["model"].get("dropout"):
         raise UserError(f"the tokenizer {path} drops merges at random; set its model's dropout to null")
-    added = [{"special": False, **token} for token in definition.get("added_tokens") or []]
+    added = [{"special": False, **token} for token in added]
     return {
         **definition,
         "added_tokens": added,
@@ -386,7 +390,7 @@ class Ranks:
 
     def decode(self, ids: list[int]) -> bytes:
         """By the ranks."""
-        return b"".join(map(self._bytes.__getitem__, ids))
+        return b"".join(self._bytes.get(token_id, NO_TOKEN) for token_id in ids)
 
 
 def _parsed_ranks(path: str, raw: bytes) -> dict[bytes, int]:

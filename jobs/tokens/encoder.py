@@ -94,32 +94,33 @@ def load(spec: Spec) -> "Encoder":
         differ; or the tokenizer makes the end-of-text id of text, so that a document could pretend to end.
     """
     tokenizer = definition.read(spec.path, spec.pattern, spec.end_of_text)
-    reference = Reference(tokenizer.reference())
+    dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
+    reference = Reference(tokenizer.reference(), dtype)
     if tokenizer.end_of_text_id in reference.ids(spec.end_of_text):
         raise UserError(
             f"the tokenizer {spec.path} makes the end-of-text id of {spec.end_of_text!r} in a document's text; "
             "set tokenizer.end_of_text to a token that no text makes"
         )
     if spec.engine == "reference":
-        return Encoder(tokenizer, spec, reference)
-    fast, reason = _gigatoken(tokenizer, spec, reference)
+        return Encoder(tokenizer, spec, dtype, reference)
+    fast, reason = _gigatoken(tokenizer, spec, reference, dtype)
     if fast is None and spec.engine == "gigatoken":
         raise UserError(f"gigatoken cannot encode with the tokenizer {spec.path}: {reason}")
     notice = (
         f"{tokenizer.library} encodes with the tokenizer {spec.path}, far slower than gigatoken: {reason}"
     )
-    return Encoder(tokenizer, spec, reference, fast, None if fast else notice)
+    return Encoder(tokenizer, spec, dtype, reference, fast, None if fast else notice)
 
 
 def _gigatoken(
-    tokenizer: Definition, spec: Spec, reference: Reference
+    tokenizer: Definition, spec: Spec, reference: Reference, dtype: np.dtype[Any]
 ) -> tuple[Gigatoken | None, str | None]:
     """The fast engine, or why there is none."""
     reason = tokenizer.obstacle()
     if reason:
         return None, reason
     try:
-        fast = Gigatoken(tokenizer.gigatoken, spec.cache_budget)
+        fast = Gigatoken(tokenizer.gigatoken, dtype, spec.cache_budget)
     except ImportError:
         return None, "gigatoken is not installed"
     except BaseException as error:
@@ -157,6 +158,7 @@ class Encoder:
         self,
         tokenizer: Definition,
         spec: Spec,
+        dtype: np.dtype[Any],
         reference: Reference,
         fast: Gigatoken | None = None,
         notice: str | None = None,
@@ -166,7 +168,7 @@ class Encoder:
         self.notice = notice
         self.end_of_text_id = tokenizer.end_of_text_id
         self.vocab_size = tokenizer.vocab_size
-        self.dtype = np.dtype(np.uint16 if self.vocab_size <= 2**16 else np.uint32)
+        self.dtype = dtype
         self.fingerprint = _fingerprint(tokenizer, spec, self.engine)
 
     def encode(self, text: pa.Array) -> tuple[NDArray[Any], NDArray[np.int64]]:
@@ -192,13 +194,13 @@ class Encoder:
         lengths = [np.empty(0, np.int64)]
         for start, stop in _groups(bounds):
             ids, offsets = self._encode_group(data, bounds[start : stop + 1])
-            groups.append((start, stop, ids.astype(self.dtype)))
+            groups.append((start, stop, ids))
             lengths.append(np.diff(offsets))
         return _documents(groups, np.concatenate(lengths), first, self.end_of_text_id, self.dtype)
 
     def _encode_group(
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64]
-    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Consecutive pieces by gigatoken; by the reference those that it could encode otherwise."""
         if self._fast is None:
             return self._reference.encode(data, bounds)
@@ -258,7 +260,7 @@ class Encoder:
         return compared
 
     def decode_bytes(self, ids: NDArray[Any]) -> bytes:
-        """The bytes that ids stand for; a special token stands for its name."""
+        """The bytes that ids stand for: a special token's name, U+FFFD for an id that there is not."""
         return self._tokenizer.decode(np.asarray(ids).tolist())
 
     def decode(self, ids: NDArray[Any]) -> str:

@@ -8,9 +8,8 @@ status says whether every bar was cleared.
 
 import sys
 
-from tests.benchmarks.measure import Result, in_fresh_process, keep_to_one_core, results, table
-
-BENCHMARKS = ("signature", "encoding", "annotate", "loader", "memory", "encoder_memory")
+from tests.benchmarks.measure import Result, in_fresh_process, keep_to_one_core, table
+from tests.benchmarks.suite import BENCHMARKS
 
 
 def main(names: list[str]) -> int:
@@ -21,9 +20,9 @@ def main(names: list[str]) -> int:
     keep_to_one_core()
     found: list[Result] = []
     for name in names or BENCHMARKS:
-        print(f"... {name}", file=sys.stderr)
-        found += in_fresh_process(results, name)
-    print(table(found))
+        print(f"{name} ...", flush=True)
+        found += in_fresh_process(BENCHMARKS[name])
+    print(f"\n{table(found)}")
     return 0 if all(result.met for result in found) else 1
 
 

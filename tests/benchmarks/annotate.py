@@ -2,12 +2,12 @@
 
 `jobs.annotate.annotate_split` over the splits of each corpus as the main job runs it: row groups of 1,000 documents,
 splits of 8 MiB, a trained tokenizer of 32,768 ids, one document in 500 encoded again by the reference, files fsynced.
-Each run is a process of its own, which first annotates the corpus' first split: the kernels are then loaded and the
-encoder has seen some text, but none that is timed. Bar: 25 MB of text a second; source code, which the pipeline is
-not made for, has none.
+Each run is a process of its own with the environment of a Dask worker (`dask_config.yaml`). It annotates the corpus'
+first split before the clock starts: the kernels are then loaded and the encoder has seen some text, but none that is
+timed. Bar: 25 MB of text a second; source code, which the pipeline is not made for, has none.
 
-In turns with it, datatrove's signature step and `tokenizers` (same definition, a document at a time) over 2 MB of the
-first corpus: their times added, nothing read and no ids kept.
+In turns with it, datatrove's signature step and `tokenizers` (same tokenizer) over 2 MB of the first corpus: their
+times added, nothing read and no ids kept.
 
 The stage table comes from timing the functions where the pass calls them, without the other stages they call.
 """
@@ -15,17 +15,20 @@ The stage table comes from timing the functions where the pass calls them, witho
 import os
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+import yaml
+
 from jobs import annotate, sources
 from jobs.runtime import checkpoint
+from jobs.runtime.cluster import configuration_file
 from jobs.sources import batches
 from jobs.tokens import encoder
 from kernels import minhash, packing
@@ -55,7 +58,7 @@ REST = "the rest: ledger rows"
 class Stages:
     """Seconds by stage, each without the stages it calls."""
 
-    spent: Counter[str] = field(default_factory=Counter)
+    spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     _running: list[str] = field(default_factory=lambda: [REST])
     _since: float = field(default_factory=clock)
 
@@ -153,6 +156,12 @@ def one_pass(corpus: Corpus, tokens: Path) -> Pass:
     return Pass(n_bytes, taken, elapsed, dict(stages.spent))
 
 
+def worker_environment() -> AbstractContextManager[object]:
+    """What `dask_config.yaml` sets for workers, for the processes started in the block."""
+    settings = yaml.safe_load(configuration_file().read_text())["distributed"]["nanny"]
+    return patch.dict(os.environ, {k: str(v) for k, v in settings["pre-spawn-environ"].items()})
+
+
 def measure() -> list[Result]:
     found = corpora()
     tokens = tokenizer(found)
@@ -161,8 +170,9 @@ def measure() -> list[Result]:
     theirs = []
     with referees(sample, tokens) as tools:
         for _ in range(RUNS):
-            for corpus in found:
-                passes[corpus.name].append(in_fresh_process(one_pass, corpus, tokens))
+            with worker_environment():
+                for corpus in found:
+                    passes[corpus.name].append(in_fresh_process(one_pass, corpus, tokens))
             theirs.append(megabytes(sample) / (tools.seconds("datatrove") + tools.seconds("tokenizers")))
     for corpus in found:
         print(stage_table(corpus, passes[corpus.name]), end="\n\n")
@@ -192,7 +202,5 @@ def stage_table(corpus: Corpus, passes: list[Pass]) -> str:
         for stage, ms in sorted(cost.items(), key=lambda entry: -entry[1])
     ]
     core = median(one.seconds / one.elapsed for one in passes)
-    heading = (
-        f"annotate, {corpus.what}: ms for each MB of {megabyte:.0f} MB; the core was ours {core:.0%} of the time"
-    )
+    heading = f"annotate, {corpus.what}: ms for each MB of {megabyte:.0f} MB; the core was ours {core:.0%} of the time"
     return f"{heading}\n" + aligned([*lines, ["together", f"{total:7.2f}", ""]])

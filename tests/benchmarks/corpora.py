@@ -33,7 +33,9 @@ FOLDER = ROOT / "out" / "bench"
 ROW_GROUP = 1_000
 FILE_DOCUMENTS = 8_000
 SHORTEST_FILE = 200  # bytes; below are empty __init__.py
-SPLIT_BYTES = 8 * 2**20  # as the preset `sample` has it; larger ones share each split's fixed costs among more
+SPLIT_BYTES = (
+    8 * 2**20
+)  # as the preset `sample` has it; larger ones share each split's fixed costs among more
 TRAINING_BYTES = 10_000_000
 
 Texts = Iterator[tuple[str, str]]  # id and text
@@ -73,11 +75,11 @@ def corpora() -> list[Corpus]:
     web = Corpus("web", "web text", FOLDER / "web")
     documentation = Corpus("documentation", "documentation", FOLDER / "documentation")
     code = Corpus("code", "source code", FOLDER / "code")
-    corpus.write(documentation.folder)
-    _keep(code.folder, _source_files)
+    _keep(documentation.folder, corpus.job_fingerprint(), corpus.build)
+    _keep(code.folder, _origin(), lambda folder: _write(folder, _source_files()))
     if not (SHARED / "fineweb").is_dir():
         return [documentation, code]
-    _keep(web.folder, _web_texts)
+    _keep(web.folder, _origin(), lambda folder: _write(folder, _web_texts()))
     return [web, documentation, code]
 
 
@@ -97,20 +99,23 @@ def _origin() -> str:
     return hashlib.sha256(f"{checkpoint.sha256(Path(__file__))} {releases}".encode()).hexdigest()[:32]
 
 
-def _keep(folder: Path, texts: Callable[[], Texts]) -> None:
+def _keep(folder: Path, origin: str, write: Callable[[Path], object]) -> None:
     """Write a corpus, unless it is there."""
-    job = checkpoint.Checkpoint(folder, _origin())
+    job = checkpoint.Checkpoint(folder, origin)
     if job.manifest() is None:
         job.begin()
-        waiting = texts()
-        for number in itertools.count():
-            part = list(itertools.islice(waiting, FILE_DOCUMENTS))
-            if not part:
-                break
-            table = pa.table({name: [one[i] for one in part] for i, name in enumerate(("id", "text"))})
-            with checkpoint.written(folder / f"{number:05d}.parquet") as file:
-                pq.write_table(table, file, ROW_GROUP, compression="snappy")
+        write(folder)
         job.commit({})
+
+
+def _write(folder: Path, texts: Texts) -> None:
+    for number in itertools.count():
+        part = list(itertools.islice(texts, FILE_DOCUMENTS))
+        if not part:
+            return
+        ids, contents = zip(*part, strict=True)
+        with checkpoint.written(folder / f"{number:05d}.parquet") as file:
+            pq.write_table(pa.table({"id": ids, "text": contents}), file, ROW_GROUP, compression="snappy")
 
 
 def _web_texts() -> Texts:

@@ -23,7 +23,7 @@ from jobs.tokens.engines import CACHE_BUDGET
 
 PART = 16_000_000  # bytes encoded at a time, in documents of DOCUMENT bytes
 DOCUMENT = 5_000
-SLACK = 128 * 2**20  # a part's ids and the encoder's work space, beside the cache
+SLACK = 64 * 2**20  # a part's ids and the encoder's work space, beside the cache
 
 
 def resident_mb() -> float:

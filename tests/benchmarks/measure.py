@@ -4,7 +4,6 @@ Only the standard library, because it is imported before the libraries that it h
 environment of the other tools too.
 """
 
-import importlib
 import multiprocessing
 import os
 import time
@@ -119,12 +118,6 @@ class Result:
             ", ".join(bars),
             ("met" if self.met else "MISSED") if bars else "",
         ]
-
-
-def results(benchmark: str) -> list[Result]:
-    """What one module of this package measures."""
-    found: list[Result] = importlib.import_module(f"tests.benchmarks.{benchmark}").measure()
-    return found
 
 
 def table(results: Sequence[Result]) -> str:

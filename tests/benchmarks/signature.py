@@ -1,9 +1,9 @@
 """Signatures: text in, 112 values out.
 
 `kernels.minhash.signatures` over the Arrow buffers of each corpus, in batches as `jobs.sources.read` gives them
-(8 MiB at most), the code compiled before; and, in turns with datatrove, datasketch and rensa, over the same 2 MB of
-the first corpus, because datatrove needs some four seconds for them. `other_tools` says what is timed there. Bars: 80 MB/s on
-each corpus of prose, and 100 times datatrove.
+(8 MiB at most), compiled before; and over 2 MB of the first corpus in turns with datatrove, which needs some four
+seconds for them, datasketch and rensa. `other_tools` says what is timed there. Bars: 80 MB/s on each corpus of prose,
+and 100 times datatrove.
 """
 
 from collections.abc import Callable
@@ -52,10 +52,8 @@ def beside_others(corpus: Corpus) -> list[Result]:
     run = rate([text_buffers(sample)])
     run()
     others = ["datatrove", "datatrove, nothing written", "datasketch", "rensa", "shingles in Python"]
-    turns = []
     with referees(sample) as tools:
-        for _ in range(RUNS):
-            turns.append((run(), [megabytes(sample) / tools.seconds(other) for other in others]))
+        turns = [(run(), [megabytes(sample) / tools.seconds(other) for other in others]) for _ in range(RUNS)]
     return [
         Result(
             f"signature, 2 MB of {corpus.what}",

@@ -186,7 +186,7 @@ def test_the_cache_is_thrown_away_on_its_budget(coder: Encoder, budget: int, bui
         builds.append(1)
         return coder._tokenizer.gigatoken()
 
-    engine = Gigatoken(build, budget)
+    engine = Gigatoken(build, coder.dtype, budget)
     data = np.frombuffer(b"the cat", np.uint8)
     for _ in range(3):
         ids, offsets = engine.encode(data, np.array([0, 3, 3, 7]))
@@ -439,6 +439,7 @@ def test_decoding_a_part_of_a_character(coder: Encoder) -> None:
     assert coder.decode(ids[:2]).startswith("n")
     assert b"".join(coder.decode_bytes(ids[i : i + 1]) for i in range(len(ids))) == coder.decode_bytes(ids)
     assert coder.decode(ids[:0]) == ""
+    assert coder.decode(np.array([65_000])) == "\ufffd"
 
 
 # ---------------------------------------------------------------- other tokenizers
@@ -576,6 +577,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(trained: Path, tmp_path: P
     ranks = tiny_ranks(tmp_path / "ranks")
     (tmp_path / "broken.json").write_bytes(trained.read_bytes()[:-20])
     (tmp_path / "other.json").write_text('{"model": null}')
+    (tmp_path / "added.json").write_text('{"model": {}, "added_tokens": ["a"]}')
     (tmp_path / "model.json").write_text(
         '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}}'
     )
@@ -587,6 +589,7 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(trained: Path, tmp_path: P
         (Spec(str(tmp_path)), "cannot be read: Is a directory"),
         (Spec(str(tmp_path / "broken.json")), "neither a tokenizer.json nor a tiktoken ranks file"),
         (Spec(str(tmp_path / "other.json")), "no tokenizer.json: it has no model"),
+        (Spec(str(tmp_path / "added.json")), "or added tokens without content"),
         (Spec(str(tmp_path / "model.json")), "no tokenizer.json that `tokenizers` can load"),
         (Spec(str(tmp_path / "prose"), "r50k"), "line 1 is not a token in base64 and its rank"),
         (Spec(str(tmp_path / "few"), "r50k"), "no token for 255 of the 256 bytes, 0 first"),
