@@ -13,7 +13,7 @@ run: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest
 
-test-slow: $(READY)  # about 15 minutes
+test-slow: $(READY)  # about half an hour
 	$(BIN)/python -m pytest -m slow
 
 lint: $(READY)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import ledger, sources
-from jobs.order import ranges
+from jobs.pipeline.order import ranges
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console

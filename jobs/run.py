@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 JOBS = {
     "corpus": "jobs.corpus",
     "tokenizer": "jobs.tokenizer",
-    "annotate": "jobs.annotate",
-    "references": "jobs.references",
-    "near_duplicates": "jobs.near_duplicates",
-    "order": "jobs.order",
-    "shards": "jobs.shards",
-    "ledger": "jobs.accounting",
+    "annotate": "jobs.pipeline.annotate",
+    "references": "jobs.pipeline.references",
+    "near_duplicates": "jobs.pipeline.near_duplicates",
+    "order": "jobs.pipeline.order",
+    "shards": "jobs.pipeline.shards",
+    "ledger": "jobs.pipeline.accounting",
     "scurve": "jobs.scurve",
     "report": "jobs.report",
 }

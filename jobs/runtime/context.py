@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.annotate import Paths
 from jobs.config import Config, Source, Tokenizer
 from jobs.errors import UserError
+from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import cluster
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.console import Console
@@ -83,14 +83,14 @@ class Run:
         return splits(self.reference_inventory, self.config.splits.bytes)
 
     @property
-    def annotated(self) -> list[Paths]:
+    def annotated(self) -> list[SplitPaths]:
         """Where each split's files are, in the ledger's order."""
-        return [Paths(self.out / "annotate", key) for key in self.figures("annotate")["splits"]]
+        return [SplitPaths(self.out / "annotate", key) for key in self.figures("annotate")["splits"]]
 
     @property
-    def referenced(self) -> list[Paths]:
+    def referenced(self) -> list[SplitPaths]:
         """Where the files of each split of the reference sets are."""
-        return [Paths(self.out / "references", key) for key in self.figures("references")["splits"]]
+        return [SplitPaths(self.out / "references", key) for key in self.figures("references")["splits"]]
 
     @property
     def reference_hashes(self) -> Path:

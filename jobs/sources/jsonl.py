@@ -306,7 +306,8 @@ def _scan(raw: IO[bytes]) -> tuple[tuple[Block, ...], bytes]:
 
 
 def _nonblank(lines: list[bytes]) -> list[bytes]:
-    return [line for line in lines if line.strip(BLANKS)]
+    """Lines that are not blank, without the blanks that they begin with."""
+    return [rest for line in lines if (rest := line.lstrip(BLANKS))]
 
 
 def _own(raw: IO[bytes], place: int) -> Iterator[bytes]:
@@ -333,8 +334,9 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[Sequence[bytes | str]]:
         for chunk in chunks:
             end = chunk.rfind(b"\n") + 1
             if end:
-                yield _nonblank(b"".join([*parts, chunk[:end]]).split(b"\n"))
-                parts, size = [], 0
+                lines = b"".join([*parts, chunk[:end]]).split(b"\n")
+                parts, size = [], 0  # a long line is not to be held twice
+                yield _nonblank(lines)
             rest = chunk[end:] if parts else chunk[end:].lstrip(BLANKS)
             if rest and size <= LINE_BYTES:
                 parts.append(rest)
@@ -343,7 +345,9 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[Sequence[bytes | str]]:
         yield [f"{error}; what follows is lost"]
         return
     if parts:
-        yield [b"".join(parts)]
+        lines = [b"".join(parts)]
+        parts = []
+        yield lines
 
 
 # ---------------------------------------------------------------- from lines to documents

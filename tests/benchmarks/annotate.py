@@ -1,6 +1,6 @@
 """The annotate pass: snappy Parquet in, signatures, token store and ledger rows committed.
 
-`jobs.annotate.annotate_split` over the splits of each corpus as the main job runs it: row groups of 1,000 documents,
+`annotate_split` over the splits of each corpus as the main job runs it: row groups of 1,000 documents,
 splits of 8 MiB, a trained tokenizer of 32,768 ids, one document in 500 encoded again by the reference, files fsynced.
 Each run is a process of its own with the environment of a Dask worker (`dask_config.yaml`). It annotates the corpus'
 first split before the clock starts: the kernels are then loaded and the encoder has seen some text, but none that is
@@ -26,7 +26,8 @@ from unittest.mock import patch
 
 import yaml
 
-from jobs import annotate, sources
+from jobs import sources
+from jobs.pipeline import annotate
 from jobs.runtime import checkpoint
 from jobs.runtime.cluster import configuration_file
 from jobs.sources import batches

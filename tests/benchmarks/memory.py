@@ -1,7 +1,7 @@
 """Peak resident memory of a process that annotates, each case in a process of its own.
 
 The process has the environment of a Dask worker (`dask_config.yaml`) and what a worker has imported, and runs
-`jobs.annotate.annotate_split` with a trained tokenizer of 32,768 ids over (a) every split of every corpus, (b) one
+`annotate_split` with a trained tokenizer of 32,768 ids over (a) every split of every corpus, (b) one
 document of 200 MB of words, few of which occur twice, so that the encoder's cache finds nothing to share, (c) one
 document of 200 MB of letters without a space, which is one word. The peak is the kernel's high-water mark for the
 whole process (VmHWM). Bar: 2 GiB each.
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs import annotate
+from jobs.pipeline import annotate
 from tests.benchmarks.annotate import step, worker_environment
 from tests.benchmarks.corpora import FOLDER, Corpus, corpora, tokenizer
 from tests.benchmarks.measure import Result, in_fresh_process, peak_memory

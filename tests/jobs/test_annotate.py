@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs import annotate, ledger, sources
+from jobs import ledger, sources
 from jobs.config import Source
 from jobs.errors import UserError
+from jobs.pipeline import annotate
+from jobs.pipeline.paths import SplitPaths
 from jobs.tokens import encoder, training
 from kernels import minhash
 from tests.conftest import corpus_texts
@@ -48,7 +50,7 @@ def annotated(
     folder.mkdir()
     for split in sources.splits(sources.list_files(source), split_bytes):
         annotate.annotate_split(split, step_for(folder, source, tokenizer))
-        paths = annotate.Paths(folder, split.key)
+        paths = SplitPaths(folder, split.key)
         table = pq.read_table(paths.rows)
         store = np.fromfile(paths.tokens, "uint16")
         tokens += [

@@ -291,7 +291,7 @@ def test_more_documents_than_a_ledger_file_or_a_range_holds(
     monkeypatch: pytest.MonkeyPatch, finished: Path, corpus: Path, tmp_path: Path
 ) -> None:
     """Many ranges and ledger files: only their sizes are smaller here than in a large run."""
-    from jobs import accounting, order
+    from jobs.pipeline import accounting, order
     from jobs.run import main
 
     monkeypatch.setattr(order, "DOCUMENTS_PER_RANGE", 40)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs import ledger, near_duplicates
-from jobs.annotate import Paths
+from jobs import ledger
+from jobs.pipeline import near_duplicates
+from jobs.pipeline.paths import SplitPaths
 from kernels import bands
 from tests.conftest import run_job, write_corpus
 
@@ -41,8 +42,8 @@ def seeds_clusters(doc_ids: np.ndarray, signatures: np.ndarray, n_bands: int, ro
 
 def write_split(
     folder: Path, key: str, doc_ids: np.ndarray, signatures: np.ndarray, n_words: np.ndarray
-) -> Paths:
-    paths = Paths(folder, key)
+) -> SplitPaths:
+    paths = SplitPaths(folder, key)
     fate = pa.nulls(len(doc_ids), pa.string())
     pq.write_table(
         pa.table({"doc_id": pa.array(doc_ids, pa.uint64()), "n_words": n_words, "fate": fate}), paths.rows

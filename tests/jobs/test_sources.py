@@ -331,7 +331,7 @@ def test_nothing_to_read(tmp_path, path, sentence):
 
 
 def test_an_unknown_format(tmp_path):
-    with pytest.raises(UserError, match=r"^source 'web' has format 'csv'; known are parquet$"):
+    with pytest.raises(UserError, match=r"^source 'web' has format 'csv'; known are parquet, jsonl$"):
         sources.list_files(Settings(str(tmp_path), format="csv"))
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs import annotate
+from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
 from jobs.text import hash_prefixes
@@ -53,7 +53,7 @@ SCHEMA = pa.schema(
 # ---------------------------------------------------------------- partition functions
 
 
-def band_rows(paths: annotate.Paths, n_bands: int, rows: int) -> pd.DataFrame:
+def band_rows(paths: SplitPaths, n_bands: int, rows: int) -> pd.DataFrame:
     """One MEMBER row for each band key of a split, and an EDGE to its smallest document for all others."""
     doc_ids, keys = _keys_of_split(paths, n_bands, rows)
     flat = keys.ravel()
@@ -76,14 +76,14 @@ def band_rows(paths: annotate.Paths, n_bands: int, rows: int) -> pd.DataFrame:
     )
 
 
-def reference_rows(paths: annotate.Paths, n_bands: int, rows: int) -> pd.DataFrame:
+def reference_rows(paths: SplitPaths, n_bands: int, rows: int) -> pd.DataFrame:
     """One REFERENCE row for each band key of a split of a reference set."""
     keys = np.unique(_keys_of_split(paths, n_bands, rows)[1])
     nothing = np.zeros(len(keys), np.uint64)
     return _frame(KEYS, key=keys, node=nothing, root=nothing, kind=REFERENCE)
 
 
-def _keys_of_split(paths: annotate.Paths, n_bands: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _keys_of_split(paths: SplitPaths, n_bands: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """doc_ids uint64[d] and band keys uint64[d, b] of the documents that have words and were not dropped."""
     table = pq.read_table(paths.rows, columns=["doc_id", "n_words", "fate"])
     comparable = (table["n_words"].to_numpy() > 0) & np.asarray(table["fate"].is_null())
@@ -137,7 +137,7 @@ def _run_starts(ordered: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)])
 
 
-def flagged_clusters(paths: annotate.Paths, folder: str, reference_hashes: str) -> pd.DataFrame:
+def flagged_clusters(paths: SplitPaths, folder: str, reference_hashes: str) -> pd.DataFrame:
     """Clusters that a document of this split makes overlap with a reference set."""
     table = pq.read_table(paths.rows, columns=["doc_id", "text_hash"])
     clusters = Clusters(Path(folder))
@@ -151,7 +151,7 @@ def flagged_clusters(paths: annotate.Paths, folder: str, reference_hashes: str) 
 
 
 def forest(
-    splits: list[annotate.Paths], references: list[annotate.Paths], n_bands: int, rows: int, partitions: int
+    splits: list[SplitPaths], references: list[SplitPaths], n_bands: int, rows: int, partitions: int
 ) -> "dd.DataFrame":
     """Band keys → buckets → star forests → one forest, a Dask dataframe of one partition."""
     import dask.dataframe as dd

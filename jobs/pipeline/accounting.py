@@ -12,8 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs import annotate, ledger, shards
-from jobs.order import Decisions, Ranges, decisions, ranges
+from jobs import ledger
+from jobs.pipeline import shards
+from jobs.pipeline.order import Decisions, Ranges, decisions, ranges
+from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
 
@@ -59,7 +61,7 @@ def places(index: int, order: Ranges, ends: dict[str, np.ndarray]) -> pd.DataFra
 
 
 def write_files(
-    rows: pd.DataFrame, folder: str, splits: list[annotate.Paths], first_rows: list[int], decisions: Decisions
+    rows: pd.DataFrame, folder: str, splits: list[SplitPaths], first_rows: list[int], decisions: Decisions
 ) -> pd.DataFrame:
     """Write the ledger files whose places this partition holds; return what they count, by fate."""
     counts = []
@@ -82,7 +84,7 @@ def write_files(
 
 
 def _ledger_rows(
-    placed: pd.DataFrame, splits: list[annotate.Paths], first_rows: list[int], decisions: Decisions
+    placed: pd.DataFrame, splits: list[SplitPaths], first_rows: list[int], decisions: Decisions
 ) -> pa.Table:
     first, last = int(placed["row"].iloc[0]), int(placed["row"].iloc[-1])
     numbers = range(

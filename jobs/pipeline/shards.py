@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from jobs import annotate, ledger
+from jobs import ledger
 from jobs.formats import llmc
-from jobs.order import Ranges, ranges
+from jobs.pipeline.order import Ranges, ranges
+from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, finish_task, map_tasks
 from kernels import packing
@@ -40,7 +41,7 @@ class Shard:
 
 
 def pack_shard(
-    shard: Shard, order: Ranges, stores: list[annotate.Paths], dtype: str, fingerprint: str
+    shard: Shard, order: Ranges, stores: list[SplitPaths], dtype: str, fingerprint: str
 ) -> pd.DataFrame:
     """Gather a shard's tokens and commit its file.
 
@@ -66,7 +67,7 @@ def _documents(rows: pd.DataFrame, shard: Shard) -> pd.DataFrame:
     return rows[of_split & inside].sort_values(["split", "start"], kind="stable")
 
 
-def _fill(tokens: np.ndarray, documents: pd.DataFrame, shard: Shard, stores: list[annotate.Paths]) -> int:
+def _fill(tokens: np.ndarray, documents: pd.DataFrame, shard: Shard, stores: list[SplitPaths]) -> int:
     """Copy the documents' tokens to their places, cutting those that cross the shard's bounds."""
     position, n_tokens = documents["position"].to_numpy(), documents["n_tokens"].to_numpy()
     skipped = np.maximum(shard.start - position, 0)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from jobs import annotate
+from jobs.pipeline import annotate
+from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.text import hash_prefixes
 
@@ -46,7 +47,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         check_share=0,
     )
     figures = annotate.annotate(run, job, run.reference_splits, step, NAME)
-    paths = [annotate.Paths(job.folder, key) for key in figures["splits"]]
+    paths = [SplitPaths(job.folder, key) for key in figures["splits"]]
     hashes = [hash_prefixes(pq.read_table(path.rows, columns=["text_hash"])["text_hash"]) for path in paths]
     if run.config.validation.exclude_tokenizer_sample:
         hashes.append(np.load(run.tokenizer_sample))

@@ -4,7 +4,9 @@ Each split of the sources becomes three files in `OUT/annotate`, named after the
 `.parquet` (a row a document), `.signatures.npy` (uint32[d, h]) and `.tokens.bin` (the token store).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ import pyarrow.parquet as pq
 
 from jobs import ledger, sources
 from jobs.errors import UserError
+from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, finish_task, map_tasks
 from jobs.text import text_buffers, text_hashes
@@ -55,16 +58,14 @@ class Step:
 
 def annotate_split(split: sources.Split, step: Step) -> pd.DataFrame:
     """Read one split, measure its documents, commit its files, and return one row of counts."""
-    rows, signatures, tokens = [], [], []
-    for batch in sources.read(step.sources[split.source], split):
-        table, batch_signatures, batch_tokens = annotate_batch(split, batch, step)
-        rows.append(table)
-        signatures.append(batch_signatures)
-        tokens.append(batch_tokens)
-    table = pa.concat_tables(rows) if rows else SCHEMA.empty_table()
-    table, stored = lay_out(table, tokens, step)
+    # A comprehension, so that no batch outlives its turn.
+    annotated = [
+        annotate_batch(split, batch, step) for batch in sources.read(step.sources[split.source], split)
+    ]
+    tables, signatures, tokens = zip(*annotated, strict=True) if annotated else ((), (), ())
+    table, stored = lay_out(tables, tokens, step)
     return _commit(
-        split, step, table, np.concatenate(signatures or [np.empty((0, step.hashes), np.uint32)]), stored
+        split, step, table, np.concatenate([np.empty((0, step.hashes), np.uint32), *signatures]), stored
     )
 
 
@@ -76,7 +77,8 @@ def annotate_batch(
     fate = _fates_at_input(batch)
     alive = pc.is_null(fate)
     text = batch.text if batch.text is not None else pa.array([""] * d, pa.large_string())
-    text = pc.if_else(alive, text, pa.scalar("", pa.large_string()))
+    if fate.null_count < d:
+        text = pc.if_else(alive, text, pa.scalar("", pa.large_string()))
     data, offsets = text_buffers(text)
     signatures, n_words = minhash.signatures(
         data, offsets, minhash.hash_seeds(step.hashes, step.hash_seed), step.ngram
@@ -160,17 +162,23 @@ def _starts(lengths: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- the token store
 
 
-def lay_out(table: pa.Table, tokens: list[np.ndarray], step: Step) -> tuple[pa.Table, np.ndarray]:
-    """Put a split's documents in the seeded order, so that packing reads one run of each store for a shard."""
-    ids = np.concatenate(tokens) if tokens else np.empty(0, step.dtype)
+def lay_out(
+    tables: Sequence[pa.Table], tokens: Sequence[np.ndarray], step: Step
+) -> tuple[pa.Table, np.ndarray]:
+    """Put a split's documents in the seeded order, so that packing reads one run of each store for a shard.
+
+    Returns the rows of all batches with each document's start in the token store, and the store.
+    """
+    table = pa.concat_tables([SCHEMA.empty_table(), *tables])
     if step.encoder is None:
-        return table, ids
+        return table, np.empty(0, step.dtype)
     lengths = table["n_tokens"].to_numpy()
     order = permutation.seeded_order(table["doc_id"].to_numpy(), permutation.key("order", step.order_seed))
     starts = np.empty_like(lengths)
     starts[order] = _starts(lengths[order])
-    stored = np.empty_like(ids)
-    packing.gather(ids, _starts(lengths), lengths, stored, starts)
+    stored = np.empty(lengths.sum(), step.dtype)
+    for ids, rows in zip(tokens, starmap(slice, pairwise(np.cumsum([0, *map(len, tables)]))), strict=True):
+        packing.gather(ids, _starts(lengths[rows]), lengths[rows], stored, starts[rows])
     return table.set_column(table.schema.get_field_index("start"), "start", pa.array(starts)), stored
 
 
@@ -178,7 +186,7 @@ def _commit(
     split: sources.Split, step: Step, table: pa.Table, signatures: np.ndarray, stored: np.ndarray
 ) -> pd.DataFrame:
     folder = Path(step.folder)
-    paths = Paths(folder, split.key)
+    paths = SplitPaths(folder, split.key)
     with checkpoint.written(paths.rows) as file:
         pq.write_table(table.combine_chunks(), file, compression="zstd")
     with checkpoint.written(paths.signatures) as file:
@@ -194,34 +202,6 @@ def _commit(
         "lost": pc.sum(pc.equal(fates, ledger.UNREADABLE)).as_py() or 0,
     }
     return finish_task(folder, step.fingerprint, split.key, paths.all, figures, SUMMARY)
-
-
-@dataclass(frozen=True)
-class Paths:
-    """Where one split's files are."""
-
-    folder: Path
-    key: str
-
-    @property
-    def rows(self) -> Path:
-        """A row a document."""
-        return self.folder / f"{self.key}.parquet"
-
-    @property
-    def signatures(self) -> Path:
-        """uint32[d, h]."""
-        return self.folder / f"{self.key}.signatures.npy"
-
-    @property
-    def tokens(self) -> Path:
-        """The token store: ids, little endian, nothing else."""
-        return self.folder / f"{self.key}.tokens.bin"
-
-    @property
-    def all(self) -> list[Path]:
-        """The split's files."""
-        return [self.rows, self.signatures, self.tokens]
 
 
 # ---------------------------------------------------------------- the graph and the commit

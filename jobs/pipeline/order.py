@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import annotate, ledger
+from jobs import ledger
 from jobs.errors import UserError
-from jobs.near_duplicates import Clusters
+from jobs.pipeline.near_duplicates import Clusters
+from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
 from kernels import permutation
@@ -82,7 +83,7 @@ class Decisions:
 
 
 def order_rows(
-    paths: annotate.Paths, split: int, first_row: int, ranges: int, seed: int, decisions: Decisions
+    paths: SplitPaths, split: int, first_row: int, ranges: int, seed: int, decisions: Decisions
 ) -> pd.DataFrame:
     """A row for each document of a split, with the range of the order that it falls in."""
     columns = ["doc_id", "text_hash", "n_tokens", "fate", "start"]
