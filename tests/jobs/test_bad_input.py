@@ -126,7 +126,12 @@ def test_200_mb_in_one_document_within_2_gib(copied: Path, tmp_path: Path) -> No
     text = " ".join(words)
     assert len(text) > 200e6
     pq.write_table(pa.table({"text": [text]}), copied / "long.parquet")
-    command = [sys.executable, "-m", "jobs.run", *settings(copied, "shards.tokens=100000000")]
+    command = [
+        sys.executable,
+        "-m",
+        "jobs.run",
+        *settings(copied, "shards.tokens=100000000", "tokenizer.train.vocab_size=300"),
+    ]
     arguments = ["--output", str(tmp_path / "out"), "--workers", "1", "--memory-limit", "2GiB"]
     done = subprocess.run([*command, *arguments], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
