@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jobs.runtime.context import Run
 
 NAME = "scurve"
-FEWEST_WORDS = 50  # of a document that is copied
+FEWEST_WORDS, MOST_WORDS = 50, 20_000  # of a document that is copied; a copy costs what the document weighs
 FEWEST_PAIRS = 30  # of a bin that is judged
 BIN = 0.05
 LEVEL = 0.95
@@ -166,7 +166,8 @@ def held_out(out: Path, by_name: dict[str, Any], wanted: int, seed: int) -> list
     )
     chosen = pd.DataFrame()
     for table in tables:
-        rows = table.filter(table["n_words"].to_numpy() >= FEWEST_WORDS).to_pandas()
+        n_words = table["n_words"].to_numpy()
+        rows = table.filter((n_words >= FEWEST_WORDS) & (n_words <= MOST_WORDS)).to_pandas()
         hashes = permutation.keyed_hash(rows["doc_id"].to_numpy(np.uint64), permutation.key("scurve", seed))
         rows = rows.assign(training=rows["fate"] == ledger.TRAIN, hash=hashes)
         chosen = pd.concat([chosen, rows]).sort_values(["training", "hash"], kind="stable").head(wanted)

@@ -14,9 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from numpy.typing import NDArray
+
 from jobs.errors import UserError
 
 Tokenize = Callable[[str], list[int]]
+SPELLED_AT_ONCE = 2**20  # ids
 NO_TOKEN = "\ufffd".encode()  # what an id decodes to that the tokenizer does not have
 
 CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -108,7 +111,7 @@ class Definition(Protocol):
     def obstacle(self) -> str | None:
         """Why gigatoken's ids could differ from the reference's; None when they cannot."""
 
-    def decode(self, ids: list[int]) -> bytes:
+    def decode(self, ids: NDArray[Any]) -> bytes:
         """The bytes that the ids stand for: a special token's name, U+FFFD for an id that there is not."""
 
 
@@ -226,11 +229,11 @@ class TokenizerJson:
             for token, token_id in self._vocabulary.items()
         }
 
-    def decode(self, ids: list[int]) -> bytes:
+    def decode(self, ids: NDArray[Any]) -> bytes:
         """By the vocabulary where its tokens stand for bytes, else by `tokenizers`, as it writes text again."""
         if (self.definition.get("decoder") or {}).get("type") == "ByteLevel":
-            return b"".join(self._bytes.get(token_id, NO_TOKEN) for token_id in ids)
-        return bytes(self._reference.decode(ids, skip_special_tokens=False).encode())
+            return _spelled(self._bytes, ids)
+        return bytes(self._reference.decode(ids.tolist(), skip_special_tokens=False).encode())
 
 
 def _parsed(path: str, raw: bytes) -> dict[str, Any]:
@@ -388,9 +391,15 @@ class Ranks:
         special = {token_id: token.encode() for token, token_id in self.special.items()}
         return {rank: token for token, rank in self.ranks.items()} | special
 
-    def decode(self, ids: list[int]) -> bytes:
+    def decode(self, ids: NDArray[Any]) -> bytes:
         """By the ranks."""
-        return b"".join(self._bytes.get(token_id, NO_TOKEN) for token_id in ids)
+        return _spelled(self._bytes, ids)
+
+
+def _spelled(names: dict[int, bytes], ids: NDArray[Any]) -> bytes:
+    """The names of ids, joined; some at a time, since a Python integer takes 36 bytes."""
+    pieces = (ids[start : start + SPELLED_AT_ONCE].tolist() for start in range(0, len(ids), SPELLED_AT_ONCE))
+    return b"".join(b"".join(names.get(token_id, NO_TOKEN) for token_id in piece) for piece in pieces)
 
 
 def _parsed_ranks(path: str, raw: bytes) -> dict[bytes, int]:

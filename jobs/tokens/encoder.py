@@ -261,7 +261,7 @@ class Encoder:
 
     def decode_bytes(self, ids: NDArray[Any]) -> bytes:
         """The bytes that ids stand for: a special token's name, U+FFFD for an id that there is not."""
-        return self._tokenizer.decode(np.asarray(ids).tolist())
+        return self._tokenizer.decode(np.asarray(ids))
 
     def decode(self, ids: NDArray[Any]) -> str:
         """The text that ids stand for, U+FFFD for each part of a character that others complete."""
