@@ -7,6 +7,7 @@ de-duplicated, tokenized and packed on a laptop.
 import difflib
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -21,9 +22,9 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "M
 
 def parse_bytes(value: object) -> object:
     """Read `32 MiB` or `26MB` as a number of bytes; leave anything else for pydantic to judge."""
-    match = re.fullmatch(r"\s*([\d.]+)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
     if match and match[2].upper() in _UNITS:
-        return int(float(match[1]) * _UNITS[match[2].upper()])
+        return int(Decimal(match[1]) * _UNITS[match[2].upper()])
     return value
 
 

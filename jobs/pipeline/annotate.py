@@ -254,7 +254,7 @@ def annotate(
     summary = map_tasks(
         run, job, name, "splits", annotate_split, keys, splits, step.fingerprint, SUMMARY, step=step
     )
-    lost = {split.path for split, n in zip(splits, summary["lost"], strict=True) if n}
+    lost = {f"{split.source}/{split.path}" for split, n in zip(splits, summary["lost"], strict=True) if n}
     return {
         **{column: int(summary[column].sum()) for column in summary if column != "key"},
         "files_with_unreadable_records": sorted(lost),

@@ -149,10 +149,19 @@ class Run:
             )
 
     def bad_files(self) -> dict[str, str]:
-        """Files that could not be read whole, and why."""
-        bad = {f"{one.source}/{one.path}": one.reason for one in self.inventory.bad}
-        lost = self.figures("annotate")["files_with_unreadable_records"]
-        return bad | dict.fromkeys(lost, "some of its records are damaged; the ledger names them")
+        """Files of sources and reference sets that could not be read whole, and why."""
+        bad = {
+            f"{one.source}/{one.path}": one.reason
+            for one in (*self.inventory.bad, *self.reference_inventory.bad)
+        }
+        lost = [
+            path
+            for job in ("annotate", "references")
+            for path in self.figures(job)["files_with_unreadable_records"]
+        ]
+        return bad | dict.fromkeys(
+            lost, "some of its records are damaged; the ledger has them as input.unreadable"
+        )
 
     def totals(self) -> dict[str, int]:
         """Documents and bytes of text in the run: what the terminal makes rates of."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+ORCHESTRATION = ROOT / "jobs" / "run.py"  # says which jobs there are, not what any of them does
 
 
 def fingerprint(module: str, **inputs: Any) -> str:
@@ -36,7 +37,7 @@ def _closure(module: str) -> set[Path]:
     waiting = [_source(module)]
     while waiting:
         path = waiting.pop()
-        if path is None or path in seen:
+        if path is None or path in seen or path == ORCHESTRATION:
             continue
         seen.add(path)
         waiting.extend(_source(name) for name in _imports(path))
@@ -49,11 +50,13 @@ def _source(module: str) -> Path | None:
 
 
 def _imports(path: Path) -> set[str]:
-    """Names of the modules of ours that a file imports, those within functions too."""
+    """Names of the modules of ours that a file imports, within functions too, or names in a string."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)  # a module that is loaded by its name, such as a reader
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
             names.update(f"{node.module}.{alias.name}" for alias in node.names)

@@ -5,9 +5,11 @@ import functools
 import gzip
 import itertools
 import json
+import math
 import re
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -239,15 +241,21 @@ def test_columns_beside_the_text(tmp_path_factory, beside):
 
 def test_types_of_columns(tmp_path):
     path = write(
-        tmp_path / "a.jsonl", {"text": "t", "id": 7, "score": 3}, {"id": True, "url": ["u"], "score": "3"}
+        tmp_path / "a.jsonl",
+        {"text": "t", "id": 7, "score": 3},
+        {"id": True, "url": ["u"], "score": "3"},
+        {"score": 10**400},
+        {"score": -math.inf},
+        {"score": math.nan},
+        {"score": True},
     )
     (batch,) = read_all(source_of(path))
-    assert batch.text.to_pylist() == ["t", None]
+    assert batch.text.to_pylist() == ["t", *[None] * 5]
     assert {name: values.to_pylist() for name, values in batch.columns.items()} == {
-        "id": ["7", "true"],
-        "url": [None, None],
-        "crawl": [None, None],
-        "score": [3.0, None],
+        "id": ["7", "true", *[None] * 4],
+        "url": [None] * 6,
+        "crawl": [None] * 6,
+        "score": [3.0, *[None] * 5],
     }
     assert batch.text.type == batch.columns["url"].type == pa.large_string()
     assert batch.columns["score"].type == pa.float64()
@@ -508,6 +516,7 @@ def test_one_long_member_is_read_up_to_the_cut(tmp_path, suffix, share):
         (gzip.compress(lines_of(2)[1]) + bytes(70) + gzip.compress(b'{"text": "b"}'), ["document 1 ", "b"], None),
         (gzip.compress(b'{"text": "a"}') + b"garbage", [], "its gzip member at byte 33 cannot be decompressed"),
         (gzip.compress(b'{"text": "a"}\n') + b"garbage", ["a"], "its gzip member at byte 34 cannot be decompressed"),
+        (gzip.compress(b'{"text": "a"}\n')[:-8] + bytes(8), ["a"], "its gzip member at byte 0 cannot be decompressed"),
         (zstd(b'{"text": "a"}\n') + b"garbage", ["a"], "it is no Zstandard from byte 23 on; what follows is lost"),
         (zstd(b'{"text": "a"}\n') + SKIPPED_FRAME[:9], ["a"], "it is truncated: its Zstandard frame at byte 23 has no"),
         (CHECKED_FRAME, ["a", "b"], None),
@@ -580,7 +589,7 @@ def test_a_failing_machine_is_not_a_damaged_file(tmp_path):
             self.offset += size
             return self.content[self.offset - size : self.offset]
 
-    content = b"".join(lines_of(1000))
+    content = b"".join(lines_of(20_000))
     for whole in (content, gzip.compress(content), zstd(content)):
         with sizes(2**20, 600), pytest.raises(OSError, match="Input/output error"):
             jsonl.blocks(Failing(whole), {"text": "text"})  # type: ignore[arg-type]
@@ -701,8 +710,23 @@ def test_a_bomb_costs_its_line(tmp_path, monkeypatch):
     bomb = b'{"text": "a"}\n{"text": "' + b" " * 10**8 + b'"}\n{"text": "b"}'
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(bomb, 9))
     (tmp_path / "b.jsonl.zst").write_bytes(zstd(bomb))
-    found = read_all(source_of(tmp_path))
+    tracemalloc.start()
+    try:
+        found = read_all(source_of(tmp_path))
+        assert tracemalloc.get_traced_memory()[1] < 25_000_000  # the sample, twice
+    finally:
+        tracemalloc.stop()
     assert outcomes_of(found) == [("text", "a"), (UNREADABLE, None), ("text", "b")] * 2
+
+
+def test_what_a_cut_leaves_within_the_decompressor_is_read(tmp_path):
+    line = json.dumps({"text": "a" * 70}).encode() + b"\n"
+    whole = gzip.compress(line * 50)
+    path = tmp_path / "a.jsonl.gz"
+    for cut in range(70, len(whole)):
+        path.write_bytes(whole[:cut])
+        with sizes(2**20, 10):
+            assert len(texts_of(read_all(source_of(path)))) == inflated(whole[:cut]).count(b"\n")
 
 
 def test_real_files(shared):

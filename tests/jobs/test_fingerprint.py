@@ -1,0 +1,21 @@
+"""A job's fingerprint covers all code that can change what it makes, and not what only says which jobs there are."""
+
+from jobs.runtime import fingerprint
+
+
+def closure(module: str) -> set[str]:
+    return {path.relative_to(fingerprint.ROOT).as_posix() for path in fingerprint._closure(module)}
+
+
+def test_the_closure_holds_readers_that_are_loaded_by_name() -> None:
+    files = closure("jobs.pipeline.annotate")
+    assert {"jobs/sources/parquet.py", "jobs/sources/jsonl.py", "jobs/tokens/encoder.py", "kernels/words.py"} <= files
+    assert not {"jobs/run.py", "jobs/report.py", "jobs/pipeline/order.py"} & files
+    assert "jobs/scurve.py" not in closure("jobs.tokenizer")
+
+
+def test_settings_and_code_change_it() -> None:
+    one = fingerprint.fingerprint("jobs.scurve", a=1)
+    assert one == fingerprint.fingerprint("jobs.scurve", a=1)
+    assert one != fingerprint.fingerprint("jobs.scurve", a=2)
+    assert one != fingerprint.fingerprint("jobs.report", a=1)
