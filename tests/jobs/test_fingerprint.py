@@ -9,7 +9,12 @@ def closure(module: str) -> set[str]:
 
 def test_the_closure_holds_readers_that_are_loaded_by_name() -> None:
     files = closure("jobs.pipeline.annotate")
-    assert {"jobs/sources/parquet.py", "jobs/sources/jsonl.py", "jobs/tokens/encoder.py", "kernels/words.py"} <= files
+    assert {
+        "jobs/sources/parquet.py",
+        "jobs/sources/jsonl.py",
+        "jobs/tokens/encoder.py",
+        "kernels/words.py",
+    } <= files
     assert not {"jobs/run.py", "jobs/report.py", "jobs/pipeline/order.py"} & files
     assert "jobs/scurve.py" not in closure("jobs.tokenizer")
 
