@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from jobs import ledger
 from jobs.errors import UserError
 
 PRESETS = Path(__file__).parent / "presets"
@@ -45,6 +46,38 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Extraction(Section):
+    """From the bytes of a page to text (FineWeb: trafilatura, favouring precision)."""
+
+    engine: Literal["trafilatura", "resiliparse"] = Field(
+        "trafilatura", description="resiliparse is some 20 times faster"
+    )
+    seconds: float = Field(5, gt=0, description="CPU time of a page, at most")
+    memory: Bytes = Field(2**30, description="that a page may take, at most")
+    body: Bytes = Field(64 * 2**20, description="of a page once decompressed, at most")
+    pdf: bool = Field(False, description="read PDF documents too; needs pypdfium2")
+
+
+class Language(Section):
+    """Which languages are kept (FineWeb: English at 0.65 or more, by fastText's lid.176)."""
+
+    enabled: bool = False
+    model: str | None = Field(
+        None, description="a fastText .bin or .ftz; absent: the lid.176.ftz that is installed"
+    )
+    keep: tuple[str, ...] = Field((), description="en, eng and English mean one thing; empty: all languages")
+    min_score: float = Field(0.65, ge=0, le=1)
+    prefix: Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)] | None = Field(
+        None, description="bytes of a document that are looked at; absent: all"
+    )
+
+    @model_validator(mode="after")
+    def _used(self) -> Self:
+        if not self.enabled and (self.keep or self.model):
+            raise ValueError("keep and model have no effect while enabled is false; set enabled: true")
+        return self
+
+
 class Source(Section):
     """Where documents come from.
 
@@ -52,13 +85,24 @@ class Source(Section):
     """
 
     name: Name
-    format: Literal["parquet", "jsonl", "packages"] = "parquet"
+    format: Literal["parquet", "jsonl", "text", "arrow", "packages"] = "parquet"
     path: str | None = Field(None, description="a file, a folder, a glob or an fsspec URL")
     columns: dict[str, str] = Field(
         default_factory=dict,
-        description="our column -> theirs: text, id, url, crawl, score; by default the same, and crawl from dump; "
-        "in JSONL a path such as metadata.url will do",
+        description="our column -> theirs: text, id, url, crawl, score, language, language_score, or one named in "
+        "extra; by default the same, and crawl from dump; in JSONL a path such as metadata.url will do",
     )
+    extra: dict[Name, Literal["string", "int64", "float64", "bool"]] = Field(
+        default_factory=dict, description="more columns for the ledger, with their types"
+    )
+    content: Literal["text", "html"] = Field(
+        "text", description="what the text column holds; text is extracted from html"
+    )
+    weight: float = Field(
+        1, gt=0, le=1, description="share of the documents that are used: a keyed sample of them"
+    )
+    extraction: Extraction = Extraction()
+    language: Language = Language()
 
     @model_validator(mode="after")
     def _path(self) -> Self:
@@ -66,10 +110,26 @@ class Source(Section):
             raise ValueError(f"path is {self.path!r}, but the built-in corpus (format: packages) has no path")
         if self.format != "packages" and not self.path:
             raise ValueError(f"source {self.name!r} has no path; give a file, a folder or a glob")
-        unknown = set(self.columns) - {"text", "id", "url", "crawl", "score"}
-        if unknown:
-            raise ValueError(f"columns names {sorted(unknown)}; it can map text, id, url, crawl and score")
         return self
+
+    @model_validator(mode="after")
+    def _columns(self) -> Self:
+        ours = set(ledger.SCHEMA.names)
+        taken = sorted(ours & set(self.extra))
+        if taken:
+            raise ValueError(f"extra names {taken}, which the ledger has already; choose another name")
+        carried = ["text", *(name for name, _ in ledger.CARRIED)]
+        unknown = sorted(set(self.columns) - set(carried) - set(self.extra))
+        if unknown:
+            raise ValueError(
+                f"columns names {unknown}; it can map {', '.join(carried)}, and what extra names"
+            )
+        return self
+
+    @property
+    def has_pages(self) -> bool:
+        """Whether documents come as pages, from which text is extracted."""
+        return self.content == "html"
 
     def resolved(self, out: Path) -> "Source":
         """The source as tasks read it, wherever they run: a local path is absolute.
@@ -77,9 +137,17 @@ class Source(Section):
         The built-in corpus stands as Parquet in the output.
         """
         if self.format == "packages":
-            return Source(name=self.name, path=str(out / "corpus" / "*.parquet"))
-        path = str(self.path)
-        return self if "://" in path else self.model_copy(update={"path": str(Path(path).absolute())})
+            return self.model_copy(update={"format": "parquet", "path": str(out / "corpus" / "*.parquet")})
+        model = self.language.model
+        update = {
+            "path": _absolute(str(self.path)),
+            "language": self.language.model_copy(update={"model": model and _absolute(model)}),
+        }
+        return self.model_copy(update=update)
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
 class Splits(Section):
@@ -231,6 +299,8 @@ class Config(Section):
     """A whole run."""
 
     sources: tuple[Source, ...] = Field(min_length=1)
+    extraction: Extraction = Field(Extraction(), description="for every source that sets no other")
+    language: Language = Field(Language(), description="for every source that sets no other")
     splits: Splits = Splits()
     tokenizer: Tokenizer = Tokenizer()
     near_duplicates: NearDuplicates = NearDuplicates()
@@ -242,8 +312,23 @@ class Config(Section):
     scurve: SCurve = SCurve()
     allow_bad_files: int = Field(0, ge=0, description="unreadable files that do not fail the run")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _inherited(cls, raw: Any) -> Any:
+        """A source's extraction and language begin as those of the whole run."""
+        return _with_inherited(raw) if isinstance(raw, dict) else raw
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        extra: dict[str, tuple[str, str]] = {}
+        for source in self.sources:
+            for name, kind in source.extra.items():
+                first, other = extra.setdefault(name, (source.name, kind))
+                if kind != other:
+                    raise ValueError(
+                        f"sources {first!r} and {source.name!r} give extra column {name!r} the types {other} and "
+                        f"{kind}; it needs one type"
+                    )
         _refuse_twice([source.name for source in self.sources], "sources")
         trained = None if self.tokenizer.path else self.tokenizer.train.vocab_size
         if self.shards.dtype == "uint16" and trained is not None and trained > 65_536:
@@ -252,6 +337,27 @@ class Config(Section):
                 "use uint32 or auto"
             )
         return self
+
+
+def _with_inherited(raw: dict[str, Any]) -> dict[str, Any]:
+    whole = {key: raw[key] for key in ("extraction", "language") if isinstance(raw.get(key), dict)}
+
+    def inherit(source: Any) -> Any:
+        if not isinstance(source, dict):
+            return source
+        own = {key: source.get(key, {}) for key in whole}
+        return source | {
+            key: {**whole[key], **value} for key, value in own.items() if isinstance(value, dict)
+        }
+
+    def all_of(listed: Any) -> Any:
+        return [inherit(source) for source in listed] if isinstance(listed, list | tuple) else listed
+
+    raw = raw | {"sources": all_of(raw.get("sources"))} if "sources" in raw else raw
+    validation = raw.get("validation")
+    if isinstance(validation, dict) and "references" in validation:
+        raw = raw | {"validation": validation | {"references": all_of(validation["references"])}}
+    return raw
 
 
 def presets() -> list[str]:
@@ -275,7 +381,8 @@ def load(preset_or_file: str = "sample", settings: Sequence[str] = ()) -> Config
     except ValidationError as error:
         errors = error.errors()
         deepest = [e for e in errors if not any(_below(other["loc"], e["loc"]) for other in errors)]
-        raise UserError("\n".join(_sentence(e) for e in deepest)) from None
+        said = [e for e in deepest if not any(_inherits(e["loc"], other["loc"]) for other in deepest)]
+        raise UserError("\n".join(_sentence(e) for e in said)) from None
 
 
 def _read(preset_or_file: str) -> dict[str, Any]:
@@ -329,6 +436,11 @@ def _child(node: Any, step: str, key: str) -> Any:
 
 def _below(location: tuple[str | int, ...], parent: tuple[str | int, ...]) -> bool:
     return len(location) > len(parent) and location[: len(parent)] == parent
+
+
+def _inherits(location: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
+    """Whether a source's location repeats one of the whole run."""
+    return len(location) > len(other) and location[-len(other) :] == other and "sources" in location
 
 
 def _sentence(error: Any) -> str:

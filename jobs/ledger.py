@@ -4,6 +4,7 @@ A Parquet dataset in `OUT/ledger`, rows in the order of source, path and record,
 rows, so that its bytes do not depend on how the work was split.
 """
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import dask.dataframe as dd
     import pandas as pd
 
+    from jobs.config import Source
+
 ROWS_PER_FILE = 250_000
 
 IDENTITY = [
@@ -31,8 +34,11 @@ CARRIED = [
     ("url", pa.string()),
     ("crawl", pa.string()),
     ("score", pa.float64()),
+    ("language", pa.string()),  # identified here, or as the input has it
+    ("language_score", pa.float32()),
 ]
 MEASURED = [
+    ("n_source_bytes", pa.int64()),  # of the page or the text as the source has it
     ("n_bytes", pa.int64()),
     ("n_words", pa.int64()),
     ("n_tokens", pa.int64()),  # of the text as used, with its end-of-text token
@@ -46,14 +52,31 @@ DECIDED = [
     ("shard", pa.int32()),
     ("offset", pa.int64()),
 ]
-SCHEMA = pa.schema(IDENTITY + CARRIED + MEASURED + DECIDED)
+
+# Types of the columns that sources may add.
+EXTRA_TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
 
 TRAIN, VALIDATION = "train", "validation"
 NEAR_DUPLICATE = "near_duplicate"
 MIN_TOKENS = "length.min_tokens"
+SAMPLED_OUT = "input.weight"
 NULL_TEXT, EMPTY_TEXT, INVALID_UTF8, UNREADABLE = (
     f"input.{reason}" for reason in ("null_text", "empty_text", "invalid_utf8", "unreadable")
 )
+
+
+def schema(extra: Sequence[tuple[str, pa.DataType]] = ()) -> pa.Schema:
+    """The ledger's columns; those that sources add stand behind the others that came with the documents."""
+    return pa.schema([*IDENTITY, *CARRIED, *extra, *MEASURED, *DECIDED])
+
+
+SCHEMA = schema()
+
+
+def extra_columns(sources: Iterable["Source"]) -> list[tuple[str, pa.DataType]]:
+    """The columns that sources add to the ledger, by name."""
+    kinds = {name: EXTRA_TYPES[kind] for source in sources for name, kind in source.extra.items()}
+    return sorted(kinds.items())
 
 
 def doc_ids(source: str, path: str, records: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -89,8 +112,9 @@ def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":
     paths = files(Path(out))
     if not paths:
         raise UserError(f"{out} holds no ledger; run `python -m jobs.run --output {out}` to its end first")
-    wanted = columns or SCHEMA.names
-    meta = frame(pq.read_schema(paths[0]).empty_table().select(wanted))
+    schema = pq.read_schema(paths[0])
+    wanted = columns or schema.names
+    meta = frame(schema.empty_table().select(wanted))
     return dd.from_map(_read_file, paths, columns=wanted, meta=meta, label="read-ledger")
 
 

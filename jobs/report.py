@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import ledger, sources
+from jobs import ledger
 from jobs.pipeline.order import ranges
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
+from jobs.steps import texts
 from kernels import packing, permutation, shingles
 
 if TYPE_CHECKING:
@@ -25,16 +26,21 @@ if TYPE_CHECKING:
 NAME = "report"
 FILE = "report.json"
 SCORE_BIN = 0.01
+IDENTITIES = ("doc_id", "cluster", "kept_by")
+LABELS = ("source", "crawl", "language", "language_score", "fate", "score")
+MEASURES = ("n_source_bytes", "n_bytes", "n_tokens")
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 # What a partition of the ledger counts: a row for each value of a topic.
 TALLY = columns(
-    topic="string",  # fate, length or score
+    topic="string",  # fate, length, score or language
     source="string",
     crawl="string",
     fate="string",
+    language="string",
     value="int64",  # tokens of a document, or hundredths of a score
     documents="int64",
+    n_source_bytes="int64",
     n_bytes="int64",
     n_tokens="int64",
     scored="int64",
@@ -65,6 +71,9 @@ def tally(frame: pd.DataFrame) -> pd.DataFrame:
             "source": frame["source"].astype("string"),
             "crawl": frame["crawl"].astype("string").fillna(""),
             "fate": frame["fate"].astype("string"),
+            "language": frame["language"].astype("string"),
+            "language_bin": np.floor(20 * frame["language_score"].to_numpy(np.float64, na_value=0) + 1e-9),
+            "n_source_bytes": frame["n_source_bytes"].to_numpy(np.int64),
             "n_bytes": frame["n_bytes"].to_numpy(np.int64),
             "n_tokens": frame["n_tokens"].to_numpy(np.int64),
             "score": frame["score"].to_numpy(np.float64, na_value=np.nan),
@@ -77,8 +86,12 @@ def tally(frame: pd.DataFrame) -> pd.DataFrame:
         "fate": (counted.assign(value=0), ["source", "crawl", "fate", "value"]),
         "length": (counted.assign(value=counted["n_tokens"]), ["fate", "value"]),
         "score": (scored, ["value"]),
+        "language": (
+            counted[counted["language"].notna()].assign(value=counted["language_bin"].astype(np.int64)),
+            ["language", "fate", "value"],
+        ),
     }
-    totals = ["documents", "n_bytes", "n_tokens", "scored", "score"]
+    totals = ["documents", "n_source_bytes", "n_bytes", "n_tokens", "scored", "score"]
     parts = [
         rows.groupby(keys, sort=True)[totals].sum().reset_index().assign(topic=topic)
         for topic, (rows, keys) in topics.items()
@@ -121,7 +134,7 @@ def _smallest(rows: pd.DataFrame, pairs: int) -> pd.DataFrame:
 def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
     """Documents, bytes and tokens read, dropped for each reason in the order it was looked at, and kept."""
     by_fate = tallied[tallied["topic"] == "fate"].groupby("fate")[["documents", "n_bytes", "n_tokens"]].sum()
-    steps = [fate for fate in _DROP_ORDER if fate in by_fate.index]
+    steps = sorted(set(by_fate.index) - {ledger.TRAIN, ledger.VALIDATION}, key=_step)
     rows = [{"step": "read", **_counts(by_fate.sum())}]
     rows += [{"step": fate, **_counts(by_fate.loc[fate])} for fate in steps]
     kept = by_fate.loc[[fate for fate in (ledger.TRAIN, ledger.VALIDATION) if fate in by_fate.index]]
@@ -130,14 +143,12 @@ def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-_DROP_ORDER = (
-    ledger.UNREADABLE,
-    ledger.NULL_TEXT,
-    ledger.EMPTY_TEXT,
-    ledger.INVALID_UTF8,
-    ledger.NEAR_DUPLICATE,
-    ledger.MIN_TOKENS,
-)
+# The steps of a run in order; a fate begins with the name of its step.
+_STEPS = ("input", "extraction", "language", ledger.NEAR_DUPLICATE, "length")
+
+
+def _step(fate: str) -> tuple[int, str]:
+    return _STEPS.index(fate.partition(".")[0]), fate
 
 
 def _counts(row: pd.Series) -> dict[str, int]:
@@ -226,6 +237,47 @@ def scores(tallied: pd.DataFrame) -> dict[str, Any] | None:
     }
 
 
+def languages(tallied: pd.DataFrame) -> list[dict[str, Any]]:
+    """Documents, bytes and scores of each language, the most frequent first; what was kept of it."""
+    rows = tallied[tallied["topic"] == "language"]
+    rows = rows.assign(kept=rows["documents"].where(rows["fate"].isin([ledger.TRAIN, ledger.VALIDATION]), 0))
+    totals = rows.groupby("language")[["documents", "n_bytes", "kept"]].sum()
+    return [
+        {
+            "language": language,
+            "documents": int(total["documents"]),
+            "bytes": int(total["n_bytes"]),
+            "kept": int(total["kept"]),
+            "score_histogram": [
+                {"from": round(value / 20, 2), "documents": int(documents)}
+                for value, documents in rows[rows["language"] == language]
+                .groupby("value")["documents"]
+                .sum()
+                .items()
+            ],
+        }
+        for language, total in totals.sort_values("documents", ascending=False, kind="stable").iterrows()
+    ]
+
+
+def extraction(tallied: pd.DataFrame, sources_of_pages: list[str]) -> dict[str, Any] | None:
+    """Pages by what became of them, and how much text their bytes gave."""
+    rows = tallied[(tallied["topic"] == "fate") & tallied["source"].isin(sources_of_pages)]
+    if rows.empty:
+        return None
+    step = rows["fate"].where(rows["fate"].str.startswith(("input.", "extraction.")), "text")
+    counted = rows.groupby(step)[["documents", "n_source_bytes", "n_bytes"]].sum()
+    return {
+        "pages": int(counted["documents"].sum()),
+        "bytes_in": int(counted["n_source_bytes"].sum()),
+        "bytes_of_text": int(counted["n_bytes"].sum()),
+        "by_fate": {
+            str(fate): {"pages": int(row["documents"]), "bytes_in": int(row["n_source_bytes"])}
+            for fate, row in counted.iterrows()
+        },
+    }
+
+
 def near_duplicates(sizes: pd.DataFrame, steps: list[dict[str, Any]]) -> dict[str, Any]:
     """What de-duplication found and removed."""
     read = next(step for step in steps if step["step"] == "read")
@@ -258,7 +310,7 @@ def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
     ngram = run.config.near_duplicates.ngram
     by_name = {source.name: source for source in run.sources}
     for row in found.values():
-        (text,) = sources.read_records(by_name[row["source"]], row["path"], [row["record"]])
+        (text,) = texts(by_name[row["source"]], row["path"], [row["record"]])
         row["shingles"] = shingles.shingles(text or "", ngram)
     described = []
     for pair in pairs.itertuples():
@@ -313,7 +365,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     job.begin()
     config = run.config
     frame = ledger.read(
-        run.out, ["doc_id", "source", "crawl", "fate", "score", "n_bytes", "n_tokens", "cluster", "kept_by"]
+        run.out,
+        [*IDENTITIES, *LABELS, *MEASURES],
     )
     with run.console.job(NAME, 3 * frame.npartitions, "tables", **run.totals()) as meter:
         tallied = gather(run.client, frame.map_partitions(tally, meta=TALLY), meter, counted=())
@@ -330,6 +383,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     content = {
         "funnel": steps,
         "crawls": by_crawl(tallied),
+        "extraction": extraction(tallied, [source.name for source in run.sources if source.has_pages]),
+        "languages": languages(tallied),
         "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
         "tokenizer": run.figures("tokenizer"),
         "near_duplicates": near_duplicates(sizes, steps)
@@ -363,7 +418,7 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
     """The funnel: documents, bytes and tokens at each step."""
     rows = [
         (
-            _LABELS.get(row["step"], row["step"]),
+            _LABELS.get(row["step"], f"- {row['step']}"),
             *(f"{row[column]:,}" for column in ("documents", "bytes", "tokens")),
         )
         for row in figures["funnel"]
@@ -371,4 +426,4 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
     console.table("", ["", "documents", "bytes", "tokens"], rows)
 
 
-_LABELS = {fate: f"- {fate}" for fate in _DROP_ORDER} | {"train": "  train", "validation": "  validation"}
+_LABELS = {"read": "read", "kept": "kept", "train": "  train", "validation": "  validation"}

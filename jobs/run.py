@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # In order, with the module of each. A job's folder in the output has the job's name.
 JOBS = {
     "corpus": "jobs.corpus",
+    "inventory": "jobs.pipeline.inventory",
     "tokenizer": "jobs.tokenizer",
     "annotate": "jobs.pipeline.annotate",
     "references": "jobs.pipeline.references",
@@ -93,7 +94,7 @@ def run_jobs(run: "Run", until: str | None) -> list[str]:
     run.console.line(f"output           {run.out}")
     did = []
     for name, module in jobs_of(run):
-        if name == "tokenizer":  # the first after the corpus is there
+        if name == "inventory":  # the first after the corpus is there
             run.refuse_impossible_sizes()
         run.fingerprints[name] = module.job_fingerprint(run)
         checkpoint = run.checkpoint(name)

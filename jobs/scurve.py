@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from jobs import ledger, sources
+from jobs import ledger, steps
 from jobs.cli import guarded
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
@@ -173,7 +173,7 @@ def held_out(out: Path, by_name: dict[str, Any], wanted: int, seed: int) -> list
         chosen = pd.concat([chosen, rows]).sort_values(["training", "hash"], kind="stable").head(wanted)
     documents: dict[int, str] = {}
     for (source, path), rows in chosen.groupby(["source", "path"], observed=True):
-        texts = sources.read_records(by_name[source], path, rows["record"].tolist())
+        texts = steps.texts(by_name[source], path, rows["record"].tolist())
         documents |= dict(zip(rows["doc_id"], texts, strict=True))
     return [(int(doc_id), documents[doc_id]) for doc_id in chosen["doc_id"]]
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from jobs import ledger, sources
+from jobs import ledger, sources, steps
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
 from jobs.text import hash_prefixes, text_buffers, text_hashes
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NAME = "tokenizer"
 TRAINED, SAMPLE = "tokenizer.json", "sample.npy"
 MOST = 0.5  # share of the documents that a sample may take
+PAGE_TEXT = 0.05  # of a crawled page, how much is its main text, about
 GROUPS = 100  # row groups that a sample comes from at least, where there are so many
 SAMPLED = columns(
     doc_id="uint64",
@@ -38,20 +39,20 @@ SAMPLED = columns(
 
 
 def sampled(split: sources.Split, by_name: dict[str, "Source"], share: float, seed: int) -> pd.DataFrame:
-    """The documents of a row group whose keyed hash falls under `share`."""
+    """The documents of a row group whose keyed hash falls under `share`, if no step drops them."""
     frames = [SAMPLED]
-    for batch in sources.read(by_name[split.source], split):
-        if batch.text is None:
-            continue
-        doc_ids = ledger.doc_ids(split.source, split.path, batch.records)
-        drawn = _drawn(doc_ids, "tokenizer-document", seed, share)
-        drawn &= batch.valid & np.asarray(batch.text.is_valid())
-        text = batch.text.filter(pa.array(drawn))
+    source = by_name[split.source]
+    for batch in sources.read(source, split):
+        drawn = _drawn(
+            ledger.doc_ids(split.source, split.path, batch.records), "tokenizer-document", seed, share
+        )
+        documents = steps.documents(split.path, batch.take(np.flatnonzero(drawn)), source)
+        text = documents.text.filter(pa.array(documents.alive))
         data, offsets = text_buffers(text)
         frames.append(
             pd.DataFrame(
                 {
-                    "doc_id": doc_ids[drawn],
+                    "doc_id": documents.doc_ids[documents.alive],
                     "hash": hash_prefixes(text_hashes(data, offsets)),
                     "text": pd.Series(text, dtype=SAMPLED["text"].dtype),
                     "documents": 1,
@@ -63,14 +64,17 @@ def sampled(split: sources.Split, by_name: dict[str, "Source"], share: float, se
 
 
 def sample_plan(
-    groups: list[sources.Split], sample_bytes: int, seed: int
+    groups: list[sources.Split], sample_bytes: int, seed: int, text_shares: dict[str, float] | None = None
 ) -> tuple[list[sources.Split], float]:
     """The row groups to read, chosen by keyed hash, and the share of their documents to take.
 
     Both depend only on the files, never on how they are split into tasks. At most half of the documents are taken:
-    validation, which must not overlap the sample, is to find some among the others.
+    validation, which must not overlap the sample, is to find some among the others. `text_shares` says for each source
+    how much of what is read becomes text, about.
     """
-    share = min(MOST, sample_bytes / max(1, sum(group.n_bytes for group in groups)))
+    shares = text_shares or {}
+    text_bytes = sum(group.n_bytes * shares.get(group.source, 1) for group in groups)
+    share = min(MOST, sample_bytes / max(1, text_bytes))
     group_share = min(1.0, max(10 * share, GROUPS / max(1, len(groups))))
     ids = np.array([xxh3_64(f"{g.source}\0{g.path}\0{g.start}".encode()) for g in groups], np.uint64)
     chosen = _drawn(ids, "tokenizer-row-group", seed, group_share)
@@ -96,6 +100,7 @@ def job_fingerprint(run: "Run") -> str:
         train=settings.train.model_dump(),
         end_of_text=settings.end_of_text,
         inputs=run.inventory.identity(),
+        steps={source.name: steps.identity(source) for source in run.sources},
         versions=fingerprint.versions("tokenizers"),
     )
 
@@ -147,7 +152,8 @@ def draw_sample(run: "Run") -> pd.DataFrame:
 
     settings = run.config.tokenizer.train
     groups = sources.splits(run.inventory, 1)  # each row group by itself
-    chosen, share = sample_plan(groups, settings.sample_bytes, settings.seed)
+    shares = {source.name: PAGE_TEXT if source.has_pages else 1.0 for source in run.sources}
+    chosen, share = sample_plan(groups, settings.sample_bytes, settings.seed, shares)
     if not chosen:
         return SAMPLED
     graph = dd.from_map(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from jobs import config, ledger, sources
+from jobs import config, ledger, steps
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
@@ -112,7 +112,7 @@ def source_text(out: Path, source: str, path: str, record: int) -> str | None:
     """The text of a document, read again from where it came from."""
     found = next(s for s in configuration(out).sources if s.name == source)
     settings = found.resolved(out)
-    return sources.read_records(settings, path, [record])[0]
+    return steps.texts(settings, path, [record])[0]
 
 
 def show(console: Console, found: dict[str, Any]) -> None:

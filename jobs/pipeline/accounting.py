@@ -125,10 +125,10 @@ def _finished(table: pa.Table, placed: pd.DataFrame) -> pa.Table:
         "shard": pa.array(placed["shard"].to_numpy(), pa.int32(), mask=dropped),
         "offset": pa.array(placed["offset"].to_numpy(), pa.int64(), mask=dropped),
     }
-    arrays = [
-        columns[name] if name in columns else table[name].combine_chunks() for name in ledger.SCHEMA.names
-    ]
-    return pa.table(arrays, schema=ledger.SCHEMA)
+    known = {*ledger.SCHEMA.names, "start"}
+    schema = ledger.schema([(field.name, field.type) for field in table.schema if field.name not in known])
+    arrays = [columns[name] if name in columns else table[name].combine_chunks() for name in schema.names]
+    return pa.table(arrays, schema=schema)
 
 
 def job_fingerprint(run: "Run") -> str:

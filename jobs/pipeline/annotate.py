@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs import ledger, sources
+from jobs import ledger, sources, steps
 from jobs.errors import UserError
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from jobs.runtime.context import Run
 
 NAME = "annotate"
-SCHEMA = pa.schema(
-    [*ledger.IDENTITY, *ledger.CARRIED, *ledger.MEASURED, ("fate", pa.string()), ("start", pa.int64())]
-)
 SUMMARY = columns(
     key="string", documents="int64", n_bytes="int64", n_tokens="int64", dropped="int64", lost="int64"
 )
@@ -51,6 +48,25 @@ class Step:
     encoder: encoder.Spec | None  # None: a reference set, whose tokens nobody needs
     dtype: str  # of the token store and the shards
     check_share: float
+    extra: tuple[tuple[str, pa.DataType], ...] = ()  # columns that the sources add to the ledger
+
+    @property
+    def carried(self) -> list[tuple[str, pa.DataType]]:
+        """Columns that came with the documents, or that the steps found out."""
+        return [*ledger.CARRIED, *self.extra]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows of a split."""
+        return pa.schema(
+            [
+                *ledger.IDENTITY,
+                *self.carried,
+                *ledger.MEASURED,
+                ("fate", pa.string()),
+                ("start", pa.int64()),
+            ]
+        )
 
 
 # ---------------------------------------------------------------- the partition function
@@ -73,59 +89,43 @@ def annotate_batch(
     split: sources.Split, batch: sources.Batch, step: Step
 ) -> tuple[pa.Table, np.ndarray, np.ndarray]:
     """Rows in the schema's order, signatures uint32[d, h] and the token ids of one batch of documents."""
-    d = len(batch.records)
-    fate = _fates_at_input(batch)
-    alive = pc.is_null(fate)
-    text = batch.text if batch.text is not None else pa.array([""] * d, pa.large_string())
-    if fate.null_count < d:
-        text = pc.if_else(alive, text, pa.scalar("", pa.large_string()))
+    documents = steps.documents(split.path, batch, step.sources[split.source])
+    d, text = len(batch), documents.living_text
     data, offsets = text_buffers(text)
     signatures, n_words = minhash.signatures(
         data, offsets, minhash.hash_seeds(step.hashes, step.hash_seed), step.ngram
     )
-    doc_ids = ledger.doc_ids(split.source, split.path, batch.records)
-    tokens, n_tokens = _encode(text, alive, doc_ids, step)
+    tokens, n_tokens = _encode(text, documents.alive, documents.doc_ids, step)
     columns = {
-        "doc_id": doc_ids,
+        "doc_id": documents.doc_ids,
         "source": pa.repeat(split.source, d),
         "path": pa.repeat(split.path, d),
         "record": batch.records,
-        **_carried(batch),
-        "n_bytes": np.diff(offsets),
+        **_carried(documents.columns, d, step),
+        "n_source_bytes": documents.source_bytes,
+        "n_bytes": np.asarray(pc.binary_length(documents.text)),
         "n_words": n_words,
         "n_tokens": n_tokens,
         "text_hash": text_hashes(data, offsets),
         "token_hash": packing.slice_hashes(tokens, _starts(n_tokens), n_tokens),
-        "fate": fate,
+        "fate": documents.fate,
         "start": _starts(n_tokens),
     }
-    table = pa.table([pa.array(columns[field.name]).cast(field.type) for field in SCHEMA], schema=SCHEMA)
+    table = pa.table(
+        [pa.array(columns[field.name]).cast(field.type) for field in step.schema], schema=step.schema
+    )
     return table, signatures, tokens
 
 
-def _fates_at_input(batch: sources.Batch) -> pa.Array:
-    """Why a document cannot be used at all; null for one that can."""
-    d = len(batch.records)
-    if batch.text is None:
-        return pa.array([ledger.UNREADABLE] * d, pa.string())
-    null = np.asarray(pc.is_null(batch.text))
-    empty = ~null & (np.asarray(pc.fill_null(pc.binary_length(batch.text), 0)) == 0)
-    fate = np.full(d, None, dtype=object)
-    fate[empty] = ledger.EMPTY_TEXT
-    fate[~batch.valid] = ledger.INVALID_UTF8
-    fate[null] = ledger.NULL_TEXT
-    return pa.array(fate, pa.string())
-
-
 def _encode(
-    text: pa.Array, alive: pa.Array, doc_ids: np.ndarray, step: Step
+    text: pa.Array, alive: np.ndarray, doc_ids: np.ndarray, step: Step
 ) -> tuple[np.ndarray, np.ndarray]:
     """Token ids of the documents that are alive, one after another, and int64[d] counts (0 for the others)."""
     counts = np.zeros(len(text), np.int64)
     if step.encoder is None:
         return np.empty(0, step.dtype), counts
     coder = encoder.get(step.encoder)
-    kept = np.flatnonzero(np.asarray(alive))
+    kept = np.flatnonzero(alive)
     documents = text if len(kept) == len(text) else text.take(kept)
     ids, offsets = coder.encode(documents)
     counts[kept] = np.diff(offsets)
@@ -147,12 +147,26 @@ def _checked(doc_ids: np.ndarray, share: float) -> np.ndarray:
     return np.sort(order[: max(1, round(share * len(doc_ids)))])
 
 
-def _carried(batch: sources.Batch) -> dict[str, pa.Array]:
-    d = len(batch.records)
+def _carried(columns: dict[str, pa.Array], d: int, step: Step) -> dict[str, pa.Array]:
     return {
-        name: pc.cast(batch.columns[name], kind, safe=False) if name in batch.columns else pa.nulls(d, kind)
-        for name, kind in ledger.CARRIED
+        name: _as(columns[name], kind) if name in columns else pa.nulls(d, kind)
+        for name, kind in step.carried
     }
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of another type, null where one cannot be had: a source's files may differ."""
+    try:
+        return pc.cast(values, kind, safe=False)
+    except pa.ArrowInvalid:
+        return pa.array([_value(value.as_py(), kind) for value in values], kind)
+
+
+def _value(value: object, kind: pa.DataType) -> Any:
+    try:
+        return pa.scalar(value).cast(kind, safe=False).as_py()
+    except pa.ArrowInvalid:
+        return None
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
@@ -169,7 +183,7 @@ def lay_out(
 
     Returns the rows of all batches with each document's start in the token store, and the store.
     """
-    table = pa.concat_tables([SCHEMA.empty_table(), *tables])
+    table = pa.concat_tables([step.schema.empty_table(), *tables])
     if step.encoder is None:
         return table, np.empty(0, step.dtype)
     lengths = table["n_tokens"].to_numpy()
@@ -218,12 +232,20 @@ def step_fingerprint(run: "Run") -> str:
     return fingerprint.fingerprint(
         __name__,
         signature=[near.ngram, near.hashes, near.hash_seed],
-        columns={source.name: source.columns for source in run.sources},
+        columns={source.name: [source.columns, source.extra] for source in run.sources},
+        steps={source.name: steps.identity(source) for source in run.sources},
         tokenizer=run.fingerprints["tokenizer"],
         dtype=run.config.shards.dtype,
         unicode=words.unicode_version(),
-        versions=fingerprint.versions("pyarrow", "gigatoken", "tokenizers", "tiktoken"),
+        versions=fingerprint.versions(
+            "pyarrow", "gigatoken", "tokenizers", "tiktoken", *_steps_versions(run)
+        ),
     )
+
+
+def _steps_versions(run: "Run") -> list[str]:
+    engines = {source.extraction.engine for source in run.sources if source.has_pages}
+    return [*sorted(engines), *(["lxml"] if "trafilatura" in engines else [])]
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
@@ -242,6 +264,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         encoder=run.encoder,
         dtype=run.dtype,
         check_share=run.config.tokenizer.check_share,
+        extra=tuple(ledger.extra_columns(run.sources)),
     )
     return annotate(run, job, run.splits, step, NAME)
 

@@ -1,19 +1,20 @@
 """One run: its configuration, its output folder, and what its jobs have in common."""
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs import steps
 from jobs.config import Config, Source, Tokenizer
 from jobs.errors import UserError
+from jobs.pipeline import inventory
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import cluster
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.console import Console
-from jobs.sources import Inventory, Split, list_files, splits
+from jobs.sources import Inventory, Split, notices_of, splits
 from jobs.tokens import encoder
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Run:
     @cached_property
     def inventory(self) -> Inventory:
         """The files of all sources."""
-        return _inventory(self.sources)
+        return inventory.take(self.sources, self.out, lambda: self.client)
 
     @cached_property
     def splits(self) -> list[Split]:
@@ -75,7 +76,7 @@ class Run:
     @cached_property
     def reference_inventory(self) -> Inventory:
         """The files of all reference sets."""
-        return _inventory(self.reference_sources)
+        return inventory.take(self.reference_sources, self.out, lambda: self.client)
 
     @cached_property
     def reference_splits(self) -> list[Split]:
@@ -123,15 +124,17 @@ class Run:
         return any(source.format == "packages" for source in self.config.sources)
 
     def refuse_contradictions(self) -> None:
-        """Refuse an existing tokenizer that cannot be used, before any work."""
+        """Refuse an existing tokenizer, a model or a list that cannot be used, before any work."""
+        for source in (*self.sources, *self.reference_sources):
+            steps.check(source)
         if self.config.tokenizer.path:
             coder = encoder.load(encoder_spec(self.config.tokenizer, Path(self.config.tokenizer.path)))
             token_dtype(self.config.shards.dtype, coder)
 
     def refuse_impossible_sizes(self) -> None:
         """Refuse sources without documents, and a validation split that no tokenizer could fill."""
-        for skipped in self.inventory.skipped:
-            self.console.warn(f"{skipped.source}: {skipped.path} is passed over: it is {skipped.reason}")
+        for notice in notices_of(self.sources, self.inventory, self.config.splits.bytes):
+            self.console.warn(notice)
         for bad in self.inventory.bad:
             self.console.warn(f"{bad.source}: {bad.path} cannot be read: {bad.reason}")
         documents = self.inventory.records
@@ -174,12 +177,6 @@ class Run:
         if manifest is None:
             raise RuntimeError(f"job {job} is not done")
         return dict(manifest["figures"])
-
-
-def _inventory(of: Sequence[Source]) -> Inventory:
-    """The files of several sources, in the order of their names."""
-    by_name = sorted(of, key=lambda source: source.name)
-    return sum((list_files(source) for source in by_name), Inventory())
 
 
 def encoder_spec(settings: Tokenizer, path: Path) -> encoder.Spec:

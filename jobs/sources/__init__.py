@@ -8,15 +8,29 @@ A format is a module with `SUFFIXES`, `blocks` and `read` as `Format` describes 
 Storage, splitting, bounding and checking text are shared: `storage`, `inventory`, `batches`.
 """
 
+import fnmatch
 import importlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Protocol, cast
 
 import numpy as np
 
 from jobs.errors import UserError
 from jobs.sources.batches import BATCH_BYTES, Batch
-from jobs.sources.inventory import Bad, BadFileError, Block, File, Inventory, Skipped, Split, splits
+from jobs.sources.inventory import (
+    SPLIT_BYTES,
+    Bad,
+    BadFileError,
+    Block,
+    File,
+    Inventory,
+    NotDataError,
+    Skipped,
+    Split,
+    UnfitFileError,
+    splits,
+)
+from jobs.sources.notices import joined_splits, passed_over, unsplittable, without_text
 from jobs.sources.storage import Entry, Local, Remote, locate
 
 __all__ = [
@@ -24,20 +38,43 @@ __all__ = [
     "BadFileError",
     "Batch",
     "Block",
+    "Entry",
     "File",
+    "Found",
     "Inventory",
+    "NotDataError",
     "Skipped",
     "SourceSettings",
     "Split",
+    "UnfitFileError",
     "list_files",
+    "look_into",
+    "look_into_each",
+    "notices_of",
     "read",
+    "read_batches",
     "read_records",
     "splits",
 ]
 
-FORMATS = {"parquet": "jobs.sources.parquet", "jsonl": "jobs.sources.jsonl"}
+Found = File | BadFileError | NotDataError
+
+FORMATS = {
+    "parquet": "jobs.sources.parquet",
+    "jsonl": "jobs.sources.jsonl",
+    "text": "jobs.sources.text",
+    "arrow": "jobs.sources.arrow",
+}
 # FineWeb's names; its `dump` is the crawl.
-DEFAULT_COLUMNS = {"text": "text", "id": "id", "url": "url", "crawl": "dump", "score": "score"}
+DEFAULT_COLUMNS = {
+    "text": "text",
+    "id": "id",
+    "url": "url",
+    "crawl": "dump",
+    "score": "score",
+    "language": "language",
+    "language_score": "language_score",
+}
 
 
 class SourceSettings(Protocol):
@@ -53,6 +90,8 @@ class SourceSettings(Protocol):
         A file, a folder, a glob or an fsspec URL.
     columns
         Our column -> theirs, where it differs from `DEFAULT_COLUMNS`.
+    extra
+        More columns of ours; theirs have the same names unless `columns` says otherwise.
     """
 
     @property
@@ -63,17 +102,23 @@ class SourceSettings(Protocol):
     def path(self) -> str | None: ...  # noqa: D102
     @property
     def columns(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
+    def extra(self) -> Mapping[str, str]: ...  # noqa: D102
 
 
 class Format(Protocol):
-    """What a format's module has. A file is given as a local path or a seekable binary file."""
+    """What a format's module has. A file is given as a local path or a seekable binary file.
+
+    It may have `PASSED_OVER` too: a pattern for names of files that are no data -> what they are; and `UNSPLIT`: what
+    keeps a large file in one piece, and what to do about it.
+    """
 
     SUFFIXES: tuple[str, ...]
 
     def blocks(
         self, file: str | IO[bytes], columns: Mapping[str, str]
     ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
-        """Blocks of a file, and which columns it has; raises BadFileError, or UserError for a wrong column."""
+        """Blocks of a file, and which columns it has; raises BadFileError, UnfitFileError or NotDataError."""
 
     def read(
         self,
@@ -96,14 +141,33 @@ def _format(source: SourceSettings) -> Format:
 
 def _columns(source: SourceSettings, wanted: Collection[str] | None = None) -> dict[str, str]:
     """Our name -> theirs, `text` first; all that are mapped, or those wanted."""
-    mapped = {**DEFAULT_COLUMNS, **source.columns}
+    mapped = {**DEFAULT_COLUMNS, **{name: name for name in source.extra}, **source.columns}
     return {
         name: theirs for name, theirs in mapped.items() if name == "text" or wanted is None or name in wanted
     }
 
 
-def list_files(source: SourceSettings) -> Inventory:
+def look_into_each(source: SourceSettings, entries: Sequence[Entry]) -> list[Found]:
+    """Look into files one after another, in this process."""
+    return [look_into(source, entry) for entry in entries]
+
+
+def list_files(
+    source: SourceSettings,
+    known: Iterable[File] = (),
+    look: Callable[[SourceSettings, Sequence[Entry]], list[Found]] = look_into_each,
+) -> Inventory:
     """Find a source's files and look into each.
+
+    Parameters
+    ----------
+    source
+        The source.
+    known
+        Files of an earlier inventory of the same source, read in the same way; those that have neither another size
+        nor another version now are not looked into again.
+    look
+        How the others are: here, or on a cluster.
 
     Returns
     -------
@@ -114,22 +178,46 @@ def list_files(source: SourceSettings) -> Inventory:
     Raises
     ------
     UserError
-        There is nothing to read; or no file has the text column or one that the settings name; or a Parquet file
-        lacks the text column, or has a mapped column of an unfit type.
+        There is nothing to read; or no file has the text column or one that the settings name, each of a fit
+        type.
     """
-    module, place = _format(source), locate(source.path or "")
-    listing = place.listing(module.SUFFIXES)
-    files, bad = [], []
-    for entry in listing.entries:
-        try:
-            files.append(_look_into(source, module, place, entry))
-        except BadFileError as error:
-            bad.append(Bad(source.name, entry.path.encode(errors="replace").decode(), str(error)))
+    module = _format(source)
+    listing = locate(source.path or "").listing(module.SUFFIXES)
+    found: dict[str, Found] = {file.path: file for file in known}
+    entries = {entry.path: entry for entry in listing.entries}
+    new = [entry for entry in listing.entries if not _same(found.get(entry.path), entry)]
+    found |= dict(zip((entry.path for entry in new), look(source, new), strict=True))
+    files, bad, skipped, unfit = [], [], listing.skipped, ""
+    for path in entries:
+        what = found[path]
+        if isinstance(what, File):
+            files.append(what)
+        elif isinstance(what, NotDataError):
+            skipped.append((path, str(what)))
+        else:
+            name = path.encode(errors="replace").decode()
+            bad.append(Bad(source.name, name, str(what)))
+            if isinstance(what, UnfitFileError):
+                unfit = unfit or f"source {source.name!r}: {name} {str(what).removeprefix('it ')}"
+    if unfit and not files:
+        raise UserError(unfit)
     if not files and not bad:
-        raise UserError(_nothing(source, listing.skipped, module.SUFFIXES))
+        raise UserError(_nothing(source, skipped, module.SUFFIXES))
     _check_columns(source, files)
-    skipped = (Skipped(source.name, path, reason) for path, reason in listing.skipped)
-    return Inventory(tuple(files), tuple(skipped), tuple(bad))
+    return Inventory(tuple(files), tuple(Skipped(source.name, *one) for one in sorted(skipped)), tuple(bad))
+
+
+def _same(file: Found | None, entry: Entry) -> bool:
+    return isinstance(file, File) and (file.size, file.version) == (entry.size, entry.version)
+
+
+def look_into(source: SourceSettings, entry: Entry) -> Found:
+    """A file with its blocks; or, as a value, why it is none that can be read."""
+    module = _format(source)
+    try:
+        return _look_into(source, module, locate(source.path or ""), entry)
+    except (BadFileError, NotDataError) as reason:
+        return reason
 
 
 def _look_into(source: SourceSettings, module: Format, place: Local | Remote, entry: Entry) -> File:
@@ -137,6 +225,9 @@ def _look_into(source: SourceSettings, module: Format, place: Local | Remote, en
         raise BadFileError("it cannot be opened: its storage gives no size for it")
     if not entry.path.isprintable():  # a name that is not UTF-8 among others
         raise BadFileError("its name holds characters that cannot be printed")
+    for pattern, what in getattr(module, "PASSED_OVER", {}).items():
+        if fnmatch.fnmatchcase(entry.path.rpartition("/")[2], pattern):
+            raise NotDataError(what)
     try:
         with place.open(entry.path) as file:
             blocks, columns = module.blocks(file, _columns(source))
@@ -159,9 +250,33 @@ def _nothing(source: SourceSettings, skipped: Sequence[tuple[str, str]], suffixe
 
 def _check_columns(source: SourceSettings, files: Sequence[File]) -> None:
     """A column that no file has, the text or one that was named on purpose, is a mistake in the settings."""
-    for name, theirs in {"text": DEFAULT_COLUMNS["text"], **source.columns}.items():
+    named = {name: name for name in source.extra} | dict(source.columns)
+    for name, theirs in {"text": DEFAULT_COLUMNS["text"], **named}.items():
         if files and not any(name in file.columns for file in files):
             raise UserError(f"source {source.name!r}: no file has the column {theirs!r}, named for {name}")
+
+
+def notices_of(
+    sources: Iterable[SourceSettings], inventory: Inventory, split_bytes: int = SPLIT_BYTES
+) -> list[str]:
+    """What a person should know of the sources before they are read: a sentence for each source and kind.
+
+    Parameters
+    ----------
+    sources
+        Those that the inventory is of.
+    inventory
+        From `list_files`.
+    split_bytes
+        Size of a split, at most.
+    """
+    advice = {source.name: getattr(_format(source), "UNSPLIT", "") for source in sources}
+    return [
+        *passed_over(inventory),
+        *without_text(inventory),
+        *joined_splits(inventory),
+        *unsplittable(inventory, {name: said for name, said in advice.items() if said}, split_bytes),
+    ]
 
 
 def read(
@@ -205,13 +320,22 @@ def read(
         )
 
 
-def read_records(source: SourceSettings, path: str, records: Iterable[int]) -> list[str | None]:
-    """Texts of single documents, in the order asked for; reads only the blocks that hold them.
+def read_batches(
+    source: SourceSettings, path: str, records: Iterable[int], blocks: Sequence[Block] | None = None
+) -> Iterator[Batch]:
+    """Single documents of a file, in the order of the file; reads only the blocks that hold them.
 
-    Returns
-    -------
-    list of str or None
-        None where the text is null, is not valid UTF-8 or cannot be read.
+    Parameters
+    ----------
+    source
+        The source that the file belongs to.
+    path
+        Of the file, relative to the source's root.
+    records
+        Numbers of documents in the file.
+    blocks
+        Of the file, where they are known from an inventory; found anew otherwise, which takes a pass over a file
+        of JSON lines or a WARC.
 
     Raises
     ------
@@ -219,10 +343,9 @@ def read_records(source: SourceSettings, path: str, records: Iterable[int]) -> l
         The file has no such record.
     """
     wanted = np.fromiter(records, np.int64)
-    columns, module = _columns(source, ()), _format(source)
-    found: dict[int, str | None] = {}
+    module = _format(source)
     with locate(source.path or "").open(path) as file:
-        blocks, _ = module.blocks(file, columns)
+        blocks = module.blocks(file, _columns(source))[0] if blocks is None else blocks
         firsts = np.cumsum([0, *(block.records for block in blocks)])
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= firsts[-1]):
             raise IndexError(
@@ -230,7 +353,26 @@ def read_records(source: SourceSettings, path: str, records: Iterable[int]) -> l
             )
         for number in np.unique(np.searchsorted(firsts, wanted, side="right") - 1):
             place, first = blocks[number].place, int(firsts[number])
-            for batch in module.read(file, (place,), first, columns, BATCH_BYTES):
-                rows = np.flatnonzero(np.isin(batch.records, wanted)).tolist()
-                found.update((int(batch.records[row]), batch.string(row)) for row in rows)
-    return [found[record] for record in wanted.tolist()]
+            for batch in module.read(file, (place,), first, _columns(source), BATCH_BYTES):
+                rows = np.flatnonzero(np.isin(batch.records, wanted))
+                if len(rows):
+                    yield batch.take(rows)
+
+
+def read_records(
+    source: SourceSettings, path: str, records: Iterable[int], blocks: Sequence[Block] | None = None
+) -> list[str | None]:
+    """Texts of single documents as their file has them, in the order asked for; see `read_batches`.
+
+    Returns
+    -------
+    list of str or None
+        None where the text is null, is not valid UTF-8 or cannot be read.
+    """
+    wanted = list(records)
+    found = {
+        int(record): batch.string(row)
+        for batch in read_batches(source, path, wanted, blocks)
+        for row, record in enumerate(batch.records)
+    }
+    return [found[record] for record in wanted]

@@ -13,6 +13,17 @@ class BadFileError(Exception):
     """A file that cannot be read at all; the message, "it is ...", says why."""
 
 
+class UnfitFileError(BadFileError):
+    """A file without the text column, or with another type in a column than is wanted; "it has ...".
+
+    One among others is a bad file; where no file of a source fits, the settings are wrong.
+    """
+
+
+class NotDataError(Exception):
+    """A file beside the data that holds no documents, to be passed over; the message says what it is."""
+
+
 @dataclass(frozen=True)
 class Block:
     """The smallest part of a file that can be read by itself: a Parquet row group, a range of a JSONL file.
@@ -146,6 +157,24 @@ class Inventory:
     def identity(self) -> list[dict[str, Any]]:
         """What fingerprints and manifests hold: every file that is read or bad, as JSON can hold it."""
         return [asdict(file) for file in self.files] + [asdict(file) for file in self.bad]
+
+
+def to_json(inventory: Inventory) -> dict[str, Any]:
+    """An inventory as JSON can hold it."""
+    return asdict(inventory)
+
+
+def from_json(content: dict[str, Any]) -> Inventory:
+    """What `to_json` gave."""
+    return Inventory(
+        tuple(_file(**file) for file in content["files"]),
+        tuple(Skipped(**one) for one in content["skipped"]),
+        tuple(Bad(**one) for one in content["bad"]),
+    )
+
+
+def _file(blocks: list[dict[str, int]], columns: list[str], **rest: Any) -> File:
+    return File(blocks=tuple(Block(**block) for block in blocks), columns=tuple(columns), **rest)
 
 
 def splits(inventory: Inventory, split_bytes: int = SPLIT_BYTES) -> list[Split]:

@@ -12,12 +12,14 @@ in its block, and reads past the block up to the end of its last line. A single 
 
 What cannot be decompressed, to the end of the file, counts as one unreadable record: the line that the damage begins
 in. How many were lost with it cannot be known.
+
+What lies beside the data under the same suffix is passed over: a single JSON object over many lines without a text,
+such as a `package.json`, and the descriptions that Hugging Face's datasets come with.
 """
 
 import contextlib
 import json
 import math
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -28,30 +30,28 @@ import pyarrow as pa
 from pydantic_core import from_json
 
 from jobs.sources.batches import Batch, bounded
-from jobs.sources.inventory import BadFileError, Block
+from jobs.sources.compression import DamagedError, chunks
+from jobs.sources.inventory import BadFileError, Block, NotDataError
 
 SUFFIXES = tuple(
     name + compression
     for name in (".jsonl", ".json", ".ndjson")
     for compression in ("", ".gz", ".zst", ".zstd")
 )
+PASSED_OVER = dict.fromkeys(
+    ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"), "a dataset's description"
+)
+UNSPLIT = (
+    "a gzip member or Zstandard frame is read by one worker alone; compress in pieces of 8 MiB to split it"
+)
 BLOCK_BYTES = 8 * 2**20
 SAMPLE_BYTES = 8 * 2**20  # of a file, in which its columns are looked for
 LINE_BYTES = 256 * 2**20  # a longer line is an unreadable record, and is never held
-CHUNK_BYTES = 2**18  # decoded at a time
-INPUT_BYTES = 2**16  # of gzip, read at a time
 
-GZIP_MAGIC = b"\x1f\x8b"
-ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 BLANKS = b" \t\r"
 _ABSENT = object()
-
-
-class _DamagedError(Exception):
-    """From here on nothing can be decompressed; the message says why."""
 
 
 def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Block, ...], tuple[str, ...]]:
@@ -69,6 +69,8 @@ def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Blo
     ------
     BadFileError
         Nothing can be decompressed, or the file is UTF-16 or one JSON document over many lines.
+    NotDataError
+        The file is one JSON object over many lines that has no text.
     """
     with _opened(file) as raw:
         found, sample = _scan(raw)
@@ -76,6 +78,8 @@ def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Blo
         raise BadFileError("it is UTF-16, where UTF-8 is wanted")
     lines = _nonblank(sample.split(b"\n"))
     if len(lines) > 1 and lines[0].strip() in (b"[", b"{"):
+        if _is_beside_the_data(sample, columns["text"]):
+            raise NotDataError("one JSON object over many lines, without a text")
         raise BadFileError("it is one JSON document over many lines, where each line is to be an object")
     return found, _present(lines, columns)
 
@@ -118,147 +122,6 @@ def _opened(file: str | IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes
 # ---------------------------------------------------------------- from bytes to blocks
 
 
-def _chunks(raw: IO[bytes], place: int) -> Iterator[tuple[int, bytes]]:
-    """Decoded bytes from the piece at `place` on, each chunk with the place of its piece."""
-    raw.seek(0)
-    magic = raw.read(4)
-    raw.seek(place)
-    if magic.startswith(GZIP_MAGIC):
-        yield from _gzip_chunks(raw, place)
-    elif _is_frame(magic):
-        yield from _zstd_chunks(raw)
-    else:
-        yield from _plain_chunks(raw, place)
-
-
-def _plain_chunks(raw: IO[bytes], place: int) -> Iterator[tuple[int, bytes]]:
-    offset = place
-    while chunk := raw.read(min(CHUNK_BYTES, BLOCK_BYTES - offset % BLOCK_BYTES)):
-        yield offset - offset % BLOCK_BYTES, chunk
-        offset += len(chunk)
-
-
-def _gzip_chunks(raw: IO[bytes], place: int) -> Iterator[tuple[int, bytes]]:
-    """RFC 1952: members one after another; zeros after a member are padding."""
-    data = raw.read(INPUT_BYTES)
-    while data:
-        member = zlib.decompressobj(wbits=31)
-        while not member.eof:
-            if not data and not (data := raw.read(INPUT_BYTES)):
-                yield place, member.flush()
-                raise _DamagedError(f"it is truncated: its gzip member at byte {place:,} has no end")
-            before = member.copy()
-            try:
-                chunk = member.decompress(data, CHUNK_BYTES)
-            except zlib.error as error:
-                yield place, _inflated_before_error(before, data)
-                raise _DamagedError(
-                    f"its gzip member at byte {place:,} cannot be decompressed ({error})"
-                ) from None
-            yield place, chunk
-            data = member.unconsumed_tail
-        data = member.unused_data.lstrip(b"\0")
-        while not data and (read := raw.read(INPUT_BYTES)):
-            data = read.lstrip(b"\0")
-        place = raw.tell() - len(data)
-
-
-def _inflated_before_error(member: Any, data: bytes) -> bytes:
-    """What an error would take away: output of the call that raises it is lost, so feed single bytes."""
-    output = []
-    with contextlib.suppress(zlib.error):
-        for i in range(len(data)):
-            output.append(member.decompress(data[i : i + 1]))  # noqa: PERF401 (what came before the error counts)
-    return b"".join(output)
-
-
-def _zstd_chunks(raw: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """RFC 8878: frames one after another, some of them to be skipped."""
-    while magic := raw.read(4):
-        place = raw.tell() - len(magic)
-        if int.from_bytes(magic, "little") in ZSTD_SKIPPABLE:
-            _skip_frame(raw, place)
-        elif ZSTD_MAGIC.startswith(magic):
-            yield from ((place, chunk) for chunk in _frame_chunks(raw, place))
-        else:
-            raise _DamagedError(f"it is no Zstandard from byte {place:,} on")
-
-
-def _is_frame(magic: bytes) -> bool:
-    return magic == ZSTD_MAGIC or int.from_bytes(magic, "little") in ZSTD_SKIPPABLE
-
-
-def _skip_frame(raw: IO[bytes], place: int) -> None:
-    size = raw.read(4)
-    end = raw.tell() + int.from_bytes(size, "little")
-    raw.seek(end - 1)
-    if len(size) < 4 or not raw.read(1):
-        raise _DamagedError(f"it is truncated: its Zstandard frame at byte {place:,} has no end")
-
-
-def _frame_chunks(raw: IO[bytes], place: int) -> Iterator[bytes]:
-    source = pa.PythonFile(_Parts(_frame_parts(raw)), mode="r")
-    with pa.CompressedInputStream(source, "zstd") as stream:
-        while True:
-            buffer = bytearray(CHUNK_BYTES)
-            try:
-                size = stream.readinto(buffer)
-            except OSError as error:
-                if error.errno is not None or type(error) is not OSError:  # reading failed, not decoding
-                    raise
-                # What was decoded before the error stands in the buffer; JSON holds no zeros.
-                yield bytes(buffer.rstrip(b"\0"))
-                raise _DamagedError(
-                    f"its Zstandard frame at byte {place:,} cannot be decompressed ({error})"
-                ) from None
-            if not size:
-                return
-            yield bytes(memoryview(buffer)[:size])
-
-
-def _frame_parts(raw: IO[bytes]) -> Iterator[bytes]:
-    """The rest of a frame whose magic number was read: header, blocks, checksum; less where the file ends.
-
-    Arrow does not say where a frame ends. The sizes that stand before each of its blocks do.
-    """
-    yield ZSTD_MAGIC
-    descriptor = raw.read(1)
-    flags = int.from_bytes(descriptor)
-    single_segment = flags >> 5 & 1
-    window_size = 1 - single_segment
-    dictionary_size = (0, 1, 2, 4)[flags & 3]
-    content_size = (single_segment, 2, 4, 8)[flags >> 6]
-    yield descriptor + raw.read(window_size + dictionary_size + content_size)
-    last = False
-    while not last:
-        header = raw.read(3)
-        if len(header) < 3:
-            return
-        fields = int.from_bytes(header, "little")
-        last, repeated = bool(fields & 1), fields >> 1 & 3 == 1
-        yield header + raw.read(1 if repeated else fields >> 3)
-    if flags >> 2 & 1:
-        yield raw.read(4)
-
-
-class _Parts:
-    """Parts one after another as the file that Arrow reads from."""
-
-    closed = False
-
-    def __init__(self, parts: Iterator[bytes]) -> None:
-        self.parts, self.rest = parts, b""
-
-    def read(self, size: int) -> bytes:
-        if not self.rest:
-            self.rest = next(self.parts, b"")
-        given, self.rest = self.rest[:size], self.rest[size:]
-        return given
-
-    def close(self) -> None:
-        pass
-
-
 def _by_block(raw: IO[bytes], place: int) -> Iterator[tuple[int, bytes]]:
     """Chunks from the block at `place` on, each with the place of its block.
 
@@ -266,7 +129,7 @@ def _by_block(raw: IO[bytes], place: int) -> Iterator[tuple[int, bytes]]:
     """
     block = piece = place
     size = 0
-    for chunk_piece, chunk in _chunks(raw, place):
+    for chunk_piece, chunk in chunks(raw, place, BLOCK_BYTES):
         if chunk_piece != piece:
             piece = chunk_piece
             if size >= BLOCK_BYTES:
@@ -298,7 +161,7 @@ def _scan(raw: IO[bytes]) -> tuple[tuple[Block, ...], bytes]:
                 owner, counted = place, bool(begun[-1].strip(BLANKS))
             if len(sample) < SAMPLE_BYTES:
                 sample += chunk
-    except _DamagedError as error:
+    except DamagedError as error:
         if not sizes.total():
             raise BadFileError(str(error)) from None
         records[owner] += not counted
@@ -341,7 +204,7 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[Sequence[bytes | str]]:
             if rest and size <= LINE_BYTES:
                 parts.append(rest)
                 size += len(rest)
-    except _DamagedError as error:
+    except DamagedError as error:
         yield [f"{error}; what follows is lost"]
         return
     if parts:
@@ -400,6 +263,11 @@ def _value(record: dict[str, Any], name: str, absent: object = None) -> Any:
     outer, _, inner = name.partition(".")
     below = record.get(outer)
     return _value(below, inner, absent) if isinstance(below, dict) else absent
+
+
+def _is_beside_the_data(document: bytes, text: str) -> bool:
+    value = _object(document.removeprefix(BYTE_ORDER_MARK))
+    return isinstance(value, dict) and _value(value, text, _ABSENT) is _ABSENT
 
 
 def _present(lines: list[bytes], columns: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.errors import UserError
 from jobs.sources.batches import Batch, bounded
 from jobs.sources.inventory import BadFileError, Block
+from jobs.sources.schemas import plain, present_columns
 
 SUFFIXES = (".parquet", ".parq", ".pq")
+UNSPLIT = "a row group is read by one worker alone; write smaller ones to split it"
 MAGIC = b"PAR1"
 
 # A decoding step: about this much text by the row group's mean, and few rows, because a mean hides a text
@@ -43,13 +44,13 @@ def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Blo
     ------
     BadFileError
         The file cannot be read as Parquet; says why.
-    UserError
+    UnfitFileError
         The text column is absent or is no text, or another mapped column holds what the ledger cannot.
     """
     try:
         with _open(file) as parquet:
             metadata, schema = parquet.metadata, parquet.schema_arrow
-            present = _present(schema, columns)
+            present = present_columns(schema, columns)
             found = tuple(_block(metadata, number) for number in range(metadata.num_row_groups))
     except _UNDECODABLE as error:
         if _environment(error):
@@ -69,43 +70,6 @@ def _block(metadata: pq.FileMetaData, number: int) -> Block:
     """A row group with its size in all columns: pyarrow ends the process on a damaged column's own metadata."""
     group = metadata.row_group(number)
     return Block(group.num_rows, max(0, group.total_byte_size), number)
-
-
-def _present(schema: pa.Schema, columns: Mapping[str, str]) -> tuple[str, ...]:
-    """Our names of the mapped columns that a schema has, each of a type that can be carried."""
-    has = ", ".join(schema.names)
-    if columns["text"] not in schema.names:
-        raise UserError(f"has no column {columns['text']!r} for the text; its columns are {has}")
-    present = tuple(name for name, theirs in columns.items() if theirs in schema.names)
-    for name in present:
-        theirs = columns[name]
-        if schema.names.count(theirs) > 1:
-            raise UserError(
-                f"has {schema.names.count(theirs)} columns named {theirs!r}; its columns are {has}"
-            )
-        kind = schema.field(theirs).type
-        if name == "text" and not _is_text(kind):
-            raise UserError(f"has {kind} in column {theirs!r}, where text is wanted")
-        if name == "score" and not _is_number(kind):
-            raise UserError(f"has {kind} in column {theirs!r}, where the score, a number, is wanted")
-        if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-            raise UserError(f"has {kind} in column {theirs!r}, where one plain value is wanted for {name}")
-    return present
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    # Of type null is a column that holds nothing but null.
-    return any(
-        test(kind)
-        for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
-    )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    types = pa.types
-    return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal, types.is_null))
 
 
 def _why(file: str | IO[bytes], error: Exception) -> str:
@@ -207,14 +171,9 @@ class _RowGroup:
             for rows in self.parquet.iter_batches(self.step, [self.number], theirs, use_threads=False):
                 passed = min(skip, len(rows))
                 skip -= passed
-                values = [_plain(rows.column(name).slice(passed)) for name in theirs]
+                values = [plain(rows.column(name).slice(passed)) for name in theirs]
                 yield pa.RecordBatch.from_arrays(values, names=list(columns))
         except _UNDECODABLE as error:
             if _environment(error):
                 raise
             self.error = f"row group {self.number} cannot be decoded: {_said(error)}"
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    """Any kind of text as large_string; other types as they are."""
-    return values.cast(pa.large_string()) if _is_text(values.type) else values

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import glob
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -173,7 +173,7 @@ class Remote:
         if self.pattern:
             return _fixed_part(self.inner)[0]
         try:
-            kind = self.system.info(self.inner)["type"]
+            kind = self._info(self.inner)["type"]
         except FileNotFoundError:  # a prefix is no object of its own
             kind = "directory"
         return self.inner if kind == "directory" else self.inner.rpartition("/")[0]
@@ -189,9 +189,10 @@ class Remote:
         try:
             found, folder = self._find()
             named = found == [self.inner]
+        except UserError:
+            raise
         except Exception as error:  # every file system raises its own
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise UserError(f"{self.url} cannot be listed: {said}") from error
+            raise UserError(f"{self.url} cannot be listed: {said(error)}") from error
         listing = Listing()
         for path in found:
             listing.add(self.stat(path[len(self.root) :].lstrip("/")), suffixes if folder else (), named)
@@ -213,15 +214,42 @@ class Remote:
         path = f"{self.root}/{relative}"
         self.system.invalidate_cache(path)
         try:
-            info = self.system.info(path)
+            info = self._info(path)
         except FileNotFoundError:
             return Entry(relative, None, "gone")
-        version = next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
-        return Entry(relative, info.get("size"), version)
+        return Entry(relative, info.get("size"), version_of(info))
+
+    def _info(self, path: str) -> dict[str, Any]:
+        """What the file system says of a file; FileNotFoundError only where there is none.
+
+        fsspec's HTTP calls whatever goes wrong "not found" and keeps the real error as the cause.
+        """
+        try:
+            info: dict[str, Any] = self.system.info(path)
+        except FileNotFoundError as error:
+            cause = error.__cause__
+            status = getattr(cause, "status", None)
+            if cause is None or not self.url.startswith(("http://", "https://")) or status in (404, 410):
+                raise
+            if status is None:
+                raise UserError(f"{self.url} cannot be reached: {said(cause)}") from error
+            answer = f"{status} {getattr(cause, 'message', '')}".strip()
+            raise UserError(f"{self.url} cannot be read: the server answers {answer}") from error
+        return info
 
     def open(self, relative: str) -> IO[bytes]:
         """A seekable binary file, to be closed by the caller."""
         return self.system.open(f"{self.root}/{relative}", "rb")
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """What tells a file's content from an earlier or later one, out of what a file system says of it."""
+    return next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
+
+
+def said(error: BaseException) -> str:
+    """An error's own words on one line, or its kind where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _cannot_list(error: OSError) -> None:

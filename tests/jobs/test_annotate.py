@@ -59,7 +59,11 @@ def annotated(
         ]
         tables.append(table.drop_columns("start"))
         signatures.append(np.load(paths.signatures))
-    return pa.concat_tables(tables or [annotate.SCHEMA.empty_table()]), signatures, tokens
+    return (
+        pa.concat_tables(tables or [step_for(folder, source, tokenizer).schema.empty_table()]),
+        signatures,
+        tokens,
+    )
 
 
 @settings(max_examples=25, deadline=None)

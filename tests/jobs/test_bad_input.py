@@ -32,18 +32,29 @@ def test_empty_hidden_and_foreign_files_are_passed_over_with_a_notice(
     (copied / ".000.parquet.crc").write_bytes(b"crc")
     assert run_job(copied, tmp_path / "out", cluster) == 0
     printed = capsys.readouterr().out
-    assert printed.count("empty.parquet is passed over") == 1
+    assert printed.count("passed over") == 1
+    assert "empty.parquet (empty, zero bytes)" in printed
     assert digests(tmp_path / "out", "shards", "ledger") == digests(finished, "shards", "ledger")
 
 
-def test_a_parquet_without_the_text_column_is_refused_before_work(
-    copied: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_parquet_without_the_text_column_is_a_bad_file_among_others(
+    copied: Path, finished: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pq.write_table(pa.table({"body": ["a", "b"]}), copied / "odd.parquet")
-    assert run_job(copied, tmp_path / "out", cluster) == 2
+    assert run_job(copied, tmp_path / "out", cluster) == 1
+    printed = capsys.readouterr().out
+    assert "odd.parquet: it has no column 'text' for the text; its columns are body" in printed
+    assert digests(tmp_path / "out", "shards") == digests(finished, "shards")
+
+
+def test_a_source_without_any_text_column_is_refused_before_work(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"body": ["a", "b"]}), tmp_path / "in" / "odd.parquet")
+    assert run_job(tmp_path / "in", tmp_path / "out", cluster) == 2
     error = capsys.readouterr().err
-    assert "odd.parquet" in error
-    assert "'text'" in error
+    assert "odd.parquet has no column 'text'" in error
     assert "body" in error
     assert not (tmp_path / "out" / "annotate").exists()
 

@@ -49,7 +49,10 @@ def test_defaults_are_the_seeds() -> None:
         ("shards.name=a/b", "shards.name is 'a/b'"),
         ("splits.bytes=3 parsecs", "splits.bytes is '3 parsecs'"),
         ("sources.0.path=x", "the built-in corpus (format: packages) has no path"),
-        ("sources.0.columns={txt: body}", "columns names ['txt']; it can map text, id, url, crawl and score"),
+        (
+            "sources.0.columns={txt: body}",
+            "columns names ['txt']; it can map text, id, url, crawl, score, language, language_score, and what extra names",
+        ),
         ("sources.7.path=x", "'7' is no place in a list of 1"),
         ("sources=[{name: a}]", "source 'a' has no path"),
         ("sources=[{name: a, path: x}, {name: a, path: y}]", "sources has two entries named 'a'"),

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from jobs import config, ledger, sources
 from jobs.errors import UserError
-from jobs.sources import jsonl
+from jobs.sources import compression, jsonl
 from tests.conftest import ROOT, run_job
 from tests.jobs.test_sources import Settings, read_all, records_of, texts_of
 
@@ -110,8 +110,9 @@ def compressed(suffix: str, content: bytes, shares: Sequence[float]) -> bytes:
 @contextlib.contextmanager
 def sizes(block_bytes: int, chunk_bytes: int = 2**18) -> Iterator[None]:
     """Blocks and chunks so small that small files have many."""
-    with mock.patch.multiple(
-        jsonl, BLOCK_BYTES=block_bytes, CHUNK_BYTES=chunk_bytes, INPUT_BYTES=max(1, chunk_bytes // 3)
+    with (
+        mock.patch.multiple(jsonl, BLOCK_BYTES=block_bytes),
+        mock.patch.multiple(compression, CHUNK_BYTES=chunk_bytes, INPUT_BYTES=max(1, chunk_bytes // 3)),
     ):
         yield
 
@@ -256,6 +257,8 @@ def test_types_of_columns(tmp_path):
         "url": [None] * 6,
         "crawl": [None] * 6,
         "score": [3.0, *[None] * 5],
+        "language": [None] * 6,
+        "language_score": [None] * 6,
     }
     assert batch.text.type == batch.columns["url"].type == pa.large_string()
     assert batch.columns["score"].type == pa.float64()
@@ -622,7 +625,7 @@ def test_files_with_different_keys(tmp_path):
         ("text", "url"),
         ("text", "score"),
         (),
-        ("text", "id", "url", "crawl", "score"),
+        ("text", "id", "url", "crawl", "score", "language", "language_score"),
     ]
     assert outcomes_of(read_all(source_of(tmp_path))) == [
         ("text", "a"),
@@ -676,7 +679,7 @@ import pandas
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
-source = SimpleNamespace(name="web", format="jsonl", path=sys.argv[1], columns={})
+source = SimpleNamespace(name="web", format="jsonl", path=sys.argv[1], columns={}, extra={})
 before = peak()
 splits = sources.splits(sources.list_files(source))
 listed = peak()

@@ -31,6 +31,7 @@ class Settings:
     name: str = "web"
     format: str = "parquet"
     columns: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 def write(path: Path, texts: list[str | None] | pa.Array, row_group: int = 1000, **columns: object) -> Path:
@@ -331,7 +332,9 @@ def test_nothing_to_read(tmp_path, path, sentence):
 
 
 def test_an_unknown_format(tmp_path):
-    with pytest.raises(UserError, match=r"^source 'web' has format 'csv'; known are parquet, jsonl$"):
+    with pytest.raises(
+        UserError, match=rf"^source 'web' has format 'csv'; known are {', '.join(sources.FORMATS)}$"
+    ):
         sources.list_files(Settings(str(tmp_path), format="csv"))
 
 
@@ -694,7 +697,7 @@ from jobs import sources
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
-source = SimpleNamespace(name="web", format="parquet", path=sys.argv[1], columns={})
+source = SimpleNamespace(name="web", format="parquet", path=sys.argv[1], columns={}, extra={})
 splits = sources.splits(sources.list_files(source))
 before = peak()
 documents = sum(len(batch) for split in splits for batch in sources.read(source, split))

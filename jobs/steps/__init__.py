@@ -1,0 +1,193 @@
+"""What the annotate pass does to each document before it is measured, one module a step.
+
+`documents` applies the steps of a source in their order (FineWeb's): the keyed sample, extraction, language. A
+document that a step drops keeps its row, with the step's reason as its fate, and goes no further.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs import ledger, sources
+from jobs.steps import extraction, language
+from kernels import permutation
+
+if TYPE_CHECKING:
+    from jobs.config import Source
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents of one batch, as far as the steps have come.
+
+    Attributes
+    ----------
+    doc_ids
+        uint64[d].
+    text
+        large_string[d], `""` where there is none.
+    fate
+        string[d], why a document was dropped; null for those that go on.
+    source_bytes
+        int64[d], size of each text or page as it was read.
+    columns
+        What is known beside the text, under the ledger's names: Arrow arrays of d values.
+    """
+
+    doc_ids: np.ndarray
+    text: pa.LargeStringArray
+    fate: pa.StringArray
+    source_bytes: np.ndarray
+    columns: dict[str, pa.Array]
+
+    @property
+    def alive(self) -> np.ndarray:
+        """bool[d], the documents that no step has dropped."""
+        return np.asarray(pc.is_null(self.fate))
+
+    def dropped(self, fate: pa.StringArray) -> "Documents":
+        """With the fates of one more step, which count where a document was still alive."""
+        return replace(self, fate=pc.coalesce(self.fate, fate.cast(pa.string())))
+
+    @property
+    def living_text(self) -> pa.LargeStringArray:
+        """The text, `""` for dropped documents."""
+        alive = pc.is_null(self.fate)
+        return (
+            self.text if self.fate.null_count == len(self.fate) else pc.if_else(alive, self.text, _text(""))
+        )
+
+
+def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
+    """Apply the steps of a source to a batch of its documents."""
+    begun = _read(path, batch, source)
+    if source.weight < 1:
+        begun = begun.dropped(_sampled_out(begun.doc_ids, source.weight))
+    if batch.content is not None or source.content == "html":
+        begun = _extracted(begun, batch, source)
+    if source.language.enabled:
+        begun = _identified(begun, source)
+    return begun
+
+
+def texts(
+    source: "Source", path: str, records: Iterable[int], blocks: Sequence[sources.Block] | None = None
+) -> list[str | None]:
+    """Texts of single documents as they went on to be tokenized, read and extracted again.
+
+    Returns
+    -------
+    list of str or None
+        In the order asked for; None where a document was dropped before it had a text.
+    """
+    wanted = list(records)
+    found: dict[int, str | None] = {}
+    whole = source.model_copy(update={"weight": 1, "language": type(source.language)()})
+    for batch in sources.read_batches(source, path, wanted, blocks):
+        here = documents(path, batch, whole)
+        found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
+        found.update((record, None) for record in batch.records[~here.alive].tolist())
+    return [found[record] for record in wanted]
+
+
+def check(source: "Source") -> None:
+    """Refuse, before any work, a model that the steps of a source cannot use.
+
+    Raises
+    ------
+    UserError
+        One sentence that names the file or the language.
+    """
+    language.check(source.language)
+
+
+def identity(source: "Source") -> dict[str, Any]:
+    """What fingerprints hold of a source's steps: settings, and the content of models."""
+    return {
+        "content": source.content,
+        "weight": source.weight,
+        "extraction": source.extraction.model_dump() if source.has_pages else None,
+        "language": language.identity(source.language),
+    }
+
+
+def _read(path: str, batch: sources.Batch, source: "Source") -> Documents:
+    text = batch.text if batch.text is not None else pa.array([""] * len(batch), pa.large_string())
+    raw = batch.content if batch.content is not None else text
+    return Documents(
+        ledger.doc_ids(source.name, path, batch.records),
+        pc.fill_null(text, ""),
+        _fates_at_input(batch),
+        np.asarray(pc.fill_null(pc.binary_length(raw), 0)),
+        batch.columns,
+    )
+
+
+def _fates_at_input(batch: sources.Batch) -> pa.StringArray:
+    """Why a document cannot be used at all; null for one that can."""
+    d = len(batch.records)
+    if batch.content is not None:
+        return pa.nulls(d, pa.string())
+    if batch.text is None:
+        return pa.array([ledger.UNREADABLE] * d, pa.string())
+    null = np.asarray(pc.is_null(batch.text))
+    empty = ~null & (np.asarray(pc.fill_null(pc.binary_length(batch.text), 0)) == 0)
+    fate = np.full(d, None, dtype=object)
+    fate[empty] = ledger.EMPTY_TEXT
+    fate[~batch.valid] = ledger.INVALID_UTF8
+    fate[null] = ledger.NULL_TEXT
+    return pa.array(fate, pa.string())
+
+
+def _sampled_out(doc_ids: np.ndarray, weight: float) -> pa.StringArray:
+    """Keeps the documents whose keyed hash, as a number in [0, 1), is below the weight."""
+    hashes = permutation.keyed_hash(doc_ids, permutation.key("weight", 0))
+    return _where((hashes >> np.uint64(11)) >= weight * 2**53, ledger.SAMPLED_OUT)
+
+
+def _extracted(begun: Documents, batch: sources.Batch, source: "Source") -> Documents:
+    """Pages that are still there get their text; HTML in a text column says its own character set as UTF-8."""
+    rows = np.flatnonzero(begun.alive)
+    if batch.content is not None:
+        content, kinds = batch.content, batch.columns["content_type"]
+    else:
+        content = begun.text.cast(pa.large_binary())
+        kinds = pa.repeat(pa.scalar("text/html; charset=utf-8", pa.large_string()), len(batch))
+    pages = extraction.extract(content.take(pa.array(rows)), kinds.take(pa.array(rows)), source.extraction)
+    text, fate = _spread(pages.text, rows, len(batch)), _spread(pages.fate, rows, len(batch))
+    return replace(begun, text=pc.fill_null(text, "")).dropped(fate)
+
+
+def _identified(begun: Documents, source: "Source") -> Documents:
+    """Language and score of every document that has a text, whether it is kept or not."""
+    rows = np.flatnonzero(begun.alive)
+    settings = source.language
+    codes, scores = language.identify(begun.text.take(pa.array(rows)), settings)
+    fate = language.fates(codes, scores, settings)
+    d = len(begun.fate)
+    columns = {
+        "language": _spread(codes, rows, d),
+        "language_score": _spread(pa.array(scores), rows, d),
+    }
+    return replace(begun, columns={**begun.columns, **columns}).dropped(_spread(fate, rows, d))
+
+
+def _spread(values: pa.Array, rows: np.ndarray, d: int) -> pa.Array:
+    """Values of some rows as those of all d, null elsewhere."""
+    places = np.zeros(d, np.int64)
+    places[rows] = np.arange(len(rows))
+    absent = np.ones(d, bool)
+    absent[rows] = False
+    return values.take(pa.array(places, mask=absent))
+
+
+def _where(mask: np.ndarray, fate: str) -> pa.StringArray:
+    return pc.if_else(pa.array(mask), pa.scalar(fate), pa.scalar(None, pa.string()))
+
+
+def _text(value: str) -> pa.LargeStringScalar:
+    return pa.scalar(value, pa.large_string())

@@ -1,0 +1,161 @@
+"""The steps before a document is measured: the keyed sample, extraction, language; and the columns that sources add."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs import ledger, steps
+from jobs.config import Extraction, Language, Source
+from jobs.errors import UserError
+from jobs.sources.batches import Batch
+from jobs.steps import language
+from jobs.steps.extraction import extract
+from tests.conftest import digests, run_job
+
+LANGUAGE = Language(enabled=True, keep=("en",))
+GERMAN = "Das ist ein deutscher Satz, der von einem Hund und einer Katze handelt, die im Garten spielen."
+ENGLISH = "This is an English sentence about a dog and a cat that play in the garden all day long."
+
+
+def page(text: str) -> str:
+    paragraphs = "".join(f"<p>{text}</p>" for _ in range(3))
+    return f"<html><body><nav>Home Imprint</nav><article><h1>Title</h1>{paragraphs}</article></body></html>"
+
+
+def batch(texts: list[str | None], first: int = 0, **columns: pa.Array) -> Batch:
+    return Batch.checked(first, pa.array(texts, pa.large_string()), columns)
+
+
+# ---------------------------------------------------------------- language
+
+
+@pytest.mark.parametrize("name", ["en", "EN", "eng", "English", "en-US", "en_GB"])
+def test_names_of_a_language_mean_one_thing(name: str) -> None:
+    assert language.kept(Language(enabled=True, keep=(name,))) == ["en"]
+
+
+def test_an_unknown_language_and_an_unfit_model_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"language\.keep names 'elvish', which the model does not know"):
+        language.check(Language(enabled=True, keep=("elvish",)))
+    with pytest.raises(UserError, match="there is no such file"):
+        language.check(Language(enabled=True, keep=("en",), model=str(tmp_path / "absent.bin")))
+    (tmp_path / "odd.bin").write_bytes(b"no model at all")
+    with pytest.raises(UserError, match="no fastText model"):
+        language.check(Language(enabled=True, keep=("en",), model=str(tmp_path / "odd.bin")))
+
+
+def test_language_and_score_are_recorded_and_decide() -> None:
+    texts = [ENGLISH, GERMAN, " \n ", ENGLISH.replace(" ", "\n")]
+    found = steps.documents("a", batch(texts), Source(name="web", path="x", language=LANGUAGE))
+    assert found.columns["language"].to_pylist() == ["en", "de", "und", "en"]
+    assert found.fate.to_pylist() == [None, "language.keep", "language.keep", None]
+    strict = LANGUAGE.model_copy(update={"min_score": 1.0})
+    codes, scores = language.identify(pa.array([ENGLISH], pa.large_string()), strict)
+    assert language.fates(codes, scores, strict).to_pylist() == ["language.min_score"]
+    every = Language(enabled=True)
+    assert language.fates(codes, scores, every).null_count == 1
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(st.characters(codec="utf-8")), max_size=8), st.integers(1, 40))
+def test_language_is_what_fasttext_says(texts: list[str], prefix: int) -> None:
+    import fasttext
+
+    model = fasttext.load_model(language.model_path(None))
+    arrow = pa.array(texts, pa.large_string())
+    for limit in (None, prefix):
+        codes, scores = language.identify(arrow, Language(enabled=True, prefix=limit))
+        assert np.isfinite(scores).all()
+        for text, code, score in zip(texts, codes.to_pylist(), scores, strict=True):
+            line = text.replace("\n", " ").replace("\r", " ")
+            line = line if limit is None else line.encode()[:limit].decode(errors="ignore")
+            labels, values = model.predict(line) if line.strip() else ((), ())
+            assert code == (labels[0].removeprefix("__label__") if labels else "und")
+            assert score == pytest.approx(min(values[0], 1.0) if labels else 0.0)
+
+
+# ---------------------------------------------------------------- extraction
+
+
+@pytest.mark.parametrize("engine", ["trafilatura", "resiliparse"])
+def test_html_gives_its_main_text_in_any_order(engine: str) -> None:
+    source = Source(name="web", path="x", content="html", extraction=Extraction(engine=engine))  # type: ignore[arg-type]
+    pages = [page(ENGLISH), "<html></html>", page(GERMAN)]
+    forward = steps.documents("a", batch([*pages]), source)
+    backward = steps.documents("a", batch([*pages[::-1]]), source)
+    assert forward.text.to_pylist() == backward.text.to_pylist()[::-1]
+    assert ENGLISH in forward.text[0].as_py()
+    assert "Imprint" not in forward.text[0].as_py()
+    assert forward.fate.to_pylist() == [None, "extraction.no_text", None]
+    assert forward.source_bytes.tolist() == [len(one) for one in pages]
+
+
+def test_a_page_beyond_its_time_is_dropped_alone() -> None:
+    nested = "<div>" * 200_000 + "x" + "</div>" * 200_000
+    content = pa.array([page(ENGLISH).encode(), nested.encode(), page(GERMAN).encode()], pa.large_binary())
+    kinds = pa.array(["text/html; charset=utf-8"] * 3, pa.large_string())
+    started = time.monotonic()
+    found = extract(content, kinds, Extraction(engine="resiliparse", seconds=0.5))
+    assert time.monotonic() - started < 30
+    assert found.fate.to_pylist() == [None, "extraction.timeout", None]
+    assert ENGLISH in found.text[0].as_py()
+    assert GERMAN in found.text[2].as_py()
+
+
+# ---------------------------------------------------------------- the sample and the main job
+
+
+def test_weight_keeps_a_share_whatever_the_batches() -> None:
+    source = Source(name="web", path="x", weight=0.3)
+    texts: list[str | None] = [f"text {i}" for i in range(2_000)]
+    whole = steps.documents("a", batch(texts), source).fate.to_pylist()
+    cut = [steps.documents("a", batch(texts[i : i + 100], i), source).fate for i in range(0, 2_000, 100)]
+    assert whole == pa.concat_arrays(cut).to_pylist()
+    assert 500 < whole.count(None) < 700
+    assert set(whole) == {None, ledger.SAMPLED_OUT}
+
+
+def test_main_job_over_pages_in_two_languages_with_columns_of_ones_own(cluster: str, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    words = [text.split() for text in [ENGLISH] * 150 + [GERMAN] * 30]
+    texts = [" ".join(random.choice(some, 40)) + "." for some in words]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    table = pa.table(
+        {"text": list(map(page, texts)), "quality": [float(i) for i in range(180)], "topic": ["a", "b"] * 90}
+    )
+    pq.write_table(table, folder / "a.parquet", row_group_size=20)
+    extra = "sources.0.extra={quality: float64, topic: string}"
+    arguments = [
+        "sources.0.content=html",
+        "extraction.engine=resiliparse",
+        "language={enabled: true, keep: [English]}",
+        extra,
+        "tokenizer.train.vocab_size=300",
+    ]
+    outs = [tmp_path / "one", tmp_path / "two"]
+    for out, size in zip(outs, ("1 kB", "10 MB"), strict=True):
+        assert run_job(folder, out, cluster, *arguments, f"splits.bytes={size}") == 0
+    assert digests(outs[0]) == digests(outs[1])
+    rows = ledger.read(outs[0]).compute()
+    assert rows["quality"].tolist() == list(range(180))
+    assert (rows.loc[rows["fate"] == "language.keep", "language"] != "en").all()
+    assert 25 <= (rows["fate"] == "language.keep").sum() <= 35
+    assert (rows["n_source_bytes"] > rows["n_bytes"]).all()
+    report = json.loads((outs[0] / "report" / "report.json").read_text())
+    assert report["extraction"]["pages"] == 180
+    assert sum(one["documents"] for one in report["languages"]) == 180
+    files = json.loads((outs[0] / "inventory" / "files.json").read_text())
+    assert files["groups"][0]["inventory"]["files"][0]["path"] == "a.parquet"
+
+
+def test_extra_columns_need_names_and_types_of_their_own() -> None:
+    with pytest.raises(ValueError, match="which the ledger has already"):
+        Source(name="web", path="x", extra={"fate": "string"})
