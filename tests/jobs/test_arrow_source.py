@@ -164,7 +164,7 @@ def test_columns_that_are_not_mapped_may_be_anything(tmp_path):
         ({"body": ["t"]}, {}, "has no column 'text' for the text; its columns are body"),
         ({"text": [1]}, {}, "has int64 in column 'text', where text is wanted"),
         ({"text": ["t"], "score": ["2"]}, {}, "has string in column 'score', where the score, a number, is wanted"),
-        ({"text": ["t"], "meta": [{"u": 1}]}, {"url": "meta"}, "has struct<u: int64> in column 'meta', where one plain"),
+        ({"text": ["t"], "meta": [{"u": 1}]}, {"url": "meta"}, "has struct<u: int64> in column 'meta'"),
     ],
 )  # fmt: skip
 def test_a_column_that_does_not_fit(tmp_path, columns, mapping, sentence):

@@ -51,7 +51,7 @@ def test_defaults_are_the_seeds() -> None:
         ("sources.0.path=x", "the built-in corpus (format: packages) has no path"),
         (
             "sources.0.columns={txt: body}",
-            "columns names ['txt']; it can map text, id, url, crawl, score, language, language_score, and what extra names",
+            "columns names ['txt']; it can map text, id, url, crawl, score,",
         ),
         ("sources.7.path=x", "'7' is no place in a list of 1"),
         ("sources=[{name: a}]", "source 'a' has no path"),
