@@ -85,9 +85,12 @@ def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Blo
     with _opened(file) as raw:
         try:
             schema, _ = _schema(raw)
+            present = present_columns(schema, columns)
         except DamagedError as error:
             raise BadFileError(str(error)) from None
-        return tuple(_blocks(raw)), present_columns(schema, columns)
+        except UnicodeDecodeError:
+            raise BadFileError("its schema is damaged: the name of a column is not valid UTF-8") from None
+        return tuple(_blocks(raw)), present
 
 
 def _blocks(raw: "_Bytes") -> Iterator[Block]:
