@@ -39,7 +39,7 @@ CARRIED = [
 ]
 MEASURED = [
     ("n_source_bytes", pa.int64()),  # of the page or the text as the source has it
-    ("n_bytes", pa.int64()),
+    ("n_bytes", pa.int64()),  # of the text, also where a step dropped it
     ("n_words", pa.int64()),
     ("n_tokens", pa.int64()),  # of the text as used, with its end-of-text token
     ("text_hash", pa.binary(16)),  # XXH3-128

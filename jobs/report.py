@@ -17,7 +17,6 @@ from jobs.pipeline.order import ranges
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
-from jobs.steps import texts
 from kernels import packing, permutation, shingles
 
 if TYPE_CHECKING:
@@ -308,9 +307,8 @@ def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
         table = pq.read_table(path, columns=columns, filters=pc.field("doc_id").isin(wanted))
         found |= {row["doc_id"]: row for row in table.to_pylist()}
     ngram = run.config.near_duplicates.ngram
-    by_name = {source.name: source for source in run.sources}
     for row in found.values():
-        (text,) = texts(by_name[row["source"]], row["path"], [row["record"]])
+        (text,) = run.texts(row["source"], row["path"], [row["record"]])
         row["shingles"] = shingles.shingles(text or "", ngram)
     described = []
     for pair in pairs.itertuples():

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from jobs import ledger, steps
+from jobs import ledger
 from jobs.cli import guarded
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, gather
@@ -157,12 +157,12 @@ def _width(level: float) -> float:
 # ---------------------------------------------------------------- documents, plot, job
 
 
-def held_out(out: Path, by_name: dict[str, Any], wanted: int, seed: int) -> list[tuple[int, str]]:
+def held_out(run: "Run", wanted: int, seed: int) -> list[tuple[int, str]]:
     """Validation documents of a run, then others that it kept, in a keyed order: (doc_id, text)."""
     columns = ["doc_id", "source", "path", "record", "fate", "n_words"]
     kept = [ledger.TRAIN, ledger.VALIDATION]
     tables = (
-        pq.read_table(path, columns=columns, filters=[("fate", "in", kept)]) for path in ledger.files(out)
+        pq.read_table(path, columns=columns, filters=[("fate", "in", kept)]) for path in ledger.files(run.out)
     )
     chosen = pd.DataFrame()
     for table in tables:
@@ -173,7 +173,7 @@ def held_out(out: Path, by_name: dict[str, Any], wanted: int, seed: int) -> list
         chosen = pd.concat([chosen, rows]).sort_values(["training", "hash"], kind="stable").head(wanted)
     documents: dict[int, str] = {}
     for (source, path), rows in chosen.groupby(["source", "path"], observed=True):
-        texts = steps.texts(by_name[source], path, rows["record"].tolist())
+        texts = run.texts(source, path, rows["record"].tolist())
         documents |= dict(zip(rows["doc_id"], texts, strict=True))
     return [(int(doc_id), documents[doc_id]) for doc_id in chosen["doc_id"]]
 
@@ -211,11 +211,11 @@ def plot(found: dict[str, Any], experiment: Experiment, folder: Path) -> None:
     plt.close(figure)
 
 
-def measure(run: "Run", out: Path, documents: int, experiment: Experiment, folder: Path) -> dict[str, Any]:
+def measure(run: "Run", documents: int, experiment: Experiment, folder: Path) -> dict[str, Any]:
     """Make the copies on Dask, judge them, and write figures and plot to `folder`."""
     import dask.dataframe as dd
 
-    chosen = held_out(out, {source.name: source for source in run.sources}, documents, experiment.seed)
+    chosen = held_out(run, documents, experiment.seed)
     vocabulary = sorted({word for _, text in chosen for word in words.words(text)})
     if not vocabulary:
         found = judge(PAIRS.assign(similarity=PAIRS["similarity"]), experiment)
@@ -262,7 +262,7 @@ def job_fingerprint(run: "Run") -> str:
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     """A small version of the experiment on the run's own documents."""
     job.begin()
-    found = measure(run, run.out, run.config.scurve.documents, experiment_of(run), job.folder)
+    found = measure(run, run.config.scurve.documents, experiment_of(run), job.folder)
     if found["bins"] and not found["agrees"]:
         run.console.warn(
             "the S-curve does not agree with its formula: see scurve/scurve.png before trusting the clusters"
@@ -306,7 +306,7 @@ def _main(options: argparse.Namespace) -> int:
     out, folder = options.out.absolute(), (options.output or Path("scurve")).absolute()
     with Run(configuration(out), out, Console(), workers=options.workers) as run:
         experiment = experiment_of(run, options.hash_family, options.copies)
-        found = measure(run, out, options.documents, experiment, folder)
+        found = measure(run, options.documents, experiment, folder)
     run.console.table(
         "",
         ["similarity", "pairs", "flagged", "expected", "95 % interval", ""],

@@ -105,5 +105,10 @@ def _fitting(body: bytes, codec: str) -> str | None:
 
 
 def _detected(body: bytes) -> str:
-    codec = _codec(detect_encoding(body, DETECTION_BYTES))
-    return body.decode(codec if codec and codec != "utf-8" else "cp1252", "replace")  # UTF-8 was tried
+    """Decoded as the detector says, or as windows-1252; UTF-8 was tried before."""
+    name = detect_encoding(body, DETECTION_BYTES, html5_compatible=False) or ""
+    codec = _codec(name) or name  # the standard's names do not include all that it finds, such as cp949
+    if codec != "utf-8":
+        with contextlib.suppress(LookupError):
+            return body.decode(codec, "replace")
+    return body.decode("cp1252", "replace")

@@ -1,7 +1,7 @@
 """HTTP responses as crawls store them: status line, headers, body (RFC 9112), read as leniently as browsers do.
 
 What cannot be parsed costs as little as possible: a body without a head is a body, a line that is no header is
-passed over, chunks that are none are the body itself, and of a coded body that breaks off the good beginning is kept.
+passed over, chunks that are none are the body itself, and of a coded body that breaks off its beginning is kept.
 """
 
 import re
@@ -130,15 +130,17 @@ def _inflated(data: bytes, window: int) -> Iterator[bytes]:
     """Pieces of one zlib, gzip or raw deflate stream, and of the gzip members that follow it."""
     decoder = zlib.decompressobj(window)
     pending = _slices(data)
-    for piece in pending:
-        while piece:
-            yield decoder.decompress(piece, PIECE)
-            piece = decoder.unconsumed_tail
-        if decoder.eof:
-            if not decoder.unused_data.startswith(GZIP_MAGIC):
-                return
-            pending = chain([decoder.unused_data], pending)
-            decoder = zlib.decompressobj(window)
+    piece = next(pending, b"")
+    while piece:
+        yield decoder.decompress(piece, PIECE)
+        if not decoder.eof:
+            piece = decoder.unconsumed_tail or next(pending, b"")
+            continue
+        piece = decoder.unused_data + next(pending, b"")
+        if not piece.startswith(GZIP_MAGIC):
+            return
+        decoder = zlib.decompressobj(window)
+    yield decoder.flush()
 
 
 def _gzip(data: bytes) -> Iterator[bytes]:

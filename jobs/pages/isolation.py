@@ -1,9 +1,10 @@
 """Child processes that extract pages: one that hangs, swells or crashes is lost with its process, and no other.
 
 A thread takes an idle child, or starts one, for a batch. It copies the pages into a file in memory, from which the
-child reads one after another, and reads the answers. These come in order, so that the page that ended a child is
-the one after the last answer; the rest of the batch goes to the next child. A child ends when its standard input
-does: no later than its page's time limit after the parent is gone.
+child reads one after another; the child writes its answers into another, and says when it is done. So nobody waits
+for anybody in between, and answers outlive the child that gave them. They come in order: the page that ended a child
+is the one after the last answer, and the rest of the batch goes to the next child. A child ends when its standard
+input does: no later than its page's time limit after the parent is gone.
 
 Answers are frames of bytes, not pickles: whoever takes over a child through a page gets no further.
 """
@@ -26,7 +27,7 @@ from typing import BinaryIO, NamedTuple, cast
 from jobs.pages.child import FATES, FRAME, OUT_OF_MEMORY, TEXT
 from jobs.pages.page import Fate, Settings
 
-_MAIN = "import sys; sys.path[:] = sys.argv[2:]; from jobs.pages.child import main; main(int(sys.argv[1]))"
+_MAIN = "import sys; sys.path[:] = sys.argv[3:]; from jobs.pages.child import main; main(*map(int, sys.argv[1:3]))"
 _TIMERS = (-signal.SIGPROF, -signal.SIGALRM)
 # What Rust, C++ and Python say when they end for want of memory.
 _LAST_WORDS = (b"memory allocation of", b"bad_alloc", b"MemoryError")
@@ -52,28 +53,28 @@ class Child:
 
     def __init__(self, settings: Settings) -> None:
         self.answered = 0
-        self._pages, self._stderr = _file_in_memory(), _file_in_memory()
+        self._pages, self._answers, self._stderr = (_file_in_memory() for _ in range(3))
         self._map = self._resized(KEPT_BYTES)
+        shared = [self._pages.fileno(), self._answers.fileno()]
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", _MAIN, str(self._pages.fileno()), *sys.path],
+            [sys.executable, "-W", "ignore", "-c", _MAIN, *map(str, shared), *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
+            pass_fds=shared,
             env={**os.environ, "PYTHONHASHSEED": "0"},  # an order of sets that is the same for each child
-            pass_fds=[self._pages.fileno()],
             process_group=0,  # out of Ctrl-C's reach also while it starts
         )
         assert self._process.stdin
         assert self._process.stdout
-        self._requests, self._answers = self._process.stdin, self._process.stdout
-        self._send(settings)
-        if len(self._answers.read(FRAME.size)) < FRAME.size:
+        self._requests, self._signals = self._process.stdin, self._process.stdout
+        if not self._done(settings):
             self._process.wait()
             said = self.last_words.decode(errors="replace").strip().rpartition("\n")[2]
             self.close()
             raise RuntimeError(f"the process that extracts with {settings.engine} did not start: {said}")
 
-    def extract(self, pages: Sequence[Page]) -> Iterator[Result]:
+    def extract(self, pages: Sequence[Page]) -> list[Result]:
         """Results of the pages in order, as many as the child lived to give."""
         bounds = list(pairwise(accumulate((len(content) for content, _ in pages), initial=0)))
         size = bounds[-1][1]
@@ -81,31 +82,34 @@ class Child:
             self._map = self._resized(size)
         for (content, _), (start, stop) in zip(pages, bounds, strict=True):
             self._map[start:stop] = content
-        self._send([(*places, content_type) for (_, content_type), places in zip(pages, bounds, strict=True)])
-        yield from self._answered(len(pages))
+        self._done([(*places, content_type) for (_, content_type), places in zip(pages, bounds, strict=True)])
+        results = list(self._results())
+        self.answered += len(results)
         if size > KEPT_BYTES:
             self._map = self._resized(KEPT_BYTES)
+        return results
 
-    def _answered(self, pages: int) -> Iterator[Result]:
-        for _ in range(pages):
-            frame = self._answers.read(FRAME.size)
-            if len(frame) < FRAME.size:
-                return
-            kind, microseconds, size = FRAME.unpack(frame)
-            text = self._answers.read(size)
-            if len(text) < size:
-                return
-            self.answered += 1
-            yield Result(text, None if kind == TEXT else FATES[kind], microseconds / 1e6)
+    def _done(self, message: object) -> bool:
+        """Send a message and wait until the child has dealt with it; False when it has ended instead."""
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(message, self._requests, pickle.HIGHEST_PROTOCOL)
+            self._requests.flush()
+        return bool(self._signals.read(1))
+
+    def _results(self) -> Iterator[Result]:
+        frames, start = _content(self._answers), 0
+        while start + FRAME.size <= len(frames):
+            kind, microseconds, size = FRAME.unpack_from(frames, start)
+            text = frames[start + FRAME.size : start + FRAME.size + size]
+            if len(text) == size:  # else the child was killed while it wrote
+                yield Result(text, None if kind == TEXT else FATES[kind], microseconds / 1e6)
+            start += FRAME.size + size
+        os.ftruncate(self._answers.fileno(), 0)
+        os.lseek(self._answers.fileno(), 0, os.SEEK_SET)  # the child writes from here on
 
     def _resized(self, size: int) -> mmap.mmap:
         os.ftruncate(self._pages.fileno(), size)
         return mmap.mmap(self._pages.fileno(), size)
-
-    def _send(self, message: object) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it is gone; that shows when its answers are read
-            pickle.dump(message, self._requests, pickle.HIGHEST_PROTOCOL)
-            self._requests.flush()
 
     def fate(self) -> Fate | None:
         """Why the child ended; None when it was not a page's fault."""
@@ -121,8 +125,7 @@ class Child:
     @property
     def last_words(self) -> bytes:
         """The end of what it wrote to standard error."""
-        file = self._stderr.fileno()
-        return os.pread(file, LAST_BYTES, max(0, os.fstat(file).st_size - LAST_BYTES))
+        return _content(self._stderr)[-LAST_BYTES:]
 
     @property
     def alive(self) -> bool:
@@ -133,7 +136,7 @@ class Child:
         """End the process at once."""
         self._process.kill()
         self._process.wait()
-        for file in (self._requests, self._answers, self._pages, self._stderr):
+        for file in (self._requests, self._signals, self._pages, self._answers, self._stderr):
             with contextlib.suppress(BrokenPipeError):
                 file.close()
 
@@ -142,6 +145,10 @@ def _file_in_memory() -> BinaryIO:
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("pages"), "w+b")
     return cast(BinaryIO, tempfile.TemporaryFile())
+
+
+def _content(file: BinaryIO) -> bytes:
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
 def extract(pages: Sequence[Page], settings: Settings) -> list[Result]:

@@ -237,15 +237,8 @@ def step_fingerprint(run: "Run") -> str:
         tokenizer=run.fingerprints["tokenizer"],
         dtype=run.config.shards.dtype,
         unicode=words.unicode_version(),
-        versions=fingerprint.versions(
-            "pyarrow", "gigatoken", "tokenizers", "tiktoken", *_steps_versions(run)
-        ),
+        versions=fingerprint.versions("pyarrow", "gigatoken", "tokenizers", "tiktoken"),
     )
-
-
-def _steps_versions(run: "Run") -> list[str]:
-    engines = {source.extraction.engine for source in run.sources if source.has_pages}
-    return [*sorted(engines), *(["lxml"] if "trafilatura" in engines else [])]
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:

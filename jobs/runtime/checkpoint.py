@@ -145,6 +145,8 @@ class Checkpoint:
 
     def commit(self, figures: dict[str, Any]) -> dict[str, Any]:
         """Describe the files that no task has described, and record the figures; the job is done."""
+        for path in self.folder.rglob(f"{_ASIDE}*"):  # what a worker wrote when it was killed
+            path.unlink(missing_ok=True)
         described = {name for record in self.tasks().values() for name in record["files"]}
         files = {
             path.name: describe(path)

@@ -1,6 +1,7 @@
 """One run: its configuration, its output folder, and what its jobs have in common."""
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +15,7 @@ from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import cluster
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.console import Console
-from jobs.sources import Inventory, Split, notices_of, splits
+from jobs.sources import Block, Inventory, Split, notices_of, splits
 from jobs.tokens import encoder
 
 if TYPE_CHECKING:
@@ -67,6 +68,15 @@ class Run:
     def inventory(self) -> Inventory:
         """The files of all sources."""
         return inventory.take(self.sources, self.out, lambda: self.client)
+
+    def texts(self, source: str, path: str, records: Iterable[int]) -> list[str | None]:
+        """Texts of documents of a source as `steps.texts` gives them; its files are not looked into again."""
+        settings = next(one for one in self.sources if one.name == source)
+        return steps.texts(settings, path, records, self._blocks[source, path])
+
+    @cached_property
+    def _blocks(self) -> dict[tuple[str, str], tuple[Block, ...]]:
+        return {(file.source, file.path): file.blocks for file in self.inventory.files}
 
     @cached_property
     def splits(self) -> list[Split]:

@@ -1,7 +1,7 @@
 """Where documents come from: one reader per format behind one small protocol.
 
 `list_files` says what a source holds, `splits` cuts it into tasks, `read` reads one split as batches of Arrow
-text, `read_records` reads single documents again. A document is known by source, path relative to the source's
+text, `read_batches` reads single documents again. A document is known by source, path relative to the source's
 root, and record (its index in the file), none of which depends on how the work is cut.
 
 A format is a module with `SUFFIXES`, `blocks` and `read` as `Format` describes them; `FORMATS` names it.
@@ -53,7 +53,6 @@ __all__ = [
     "notices_of",
     "read",
     "read_batches",
-    "read_records",
     "splits",
 ]
 
@@ -335,7 +334,7 @@ def read_batches(
         Numbers of documents in the file.
     blocks
         Of the file, where they are known from an inventory; found anew otherwise, which takes a pass over a file
-        of JSON lines or a WARC.
+        of JSON lines.
 
     Raises
     ------
@@ -357,22 +356,3 @@ def read_batches(
                 rows = np.flatnonzero(np.isin(batch.records, wanted))
                 if len(rows):
                     yield batch.take(rows)
-
-
-def read_records(
-    source: SourceSettings, path: str, records: Iterable[int], blocks: Sequence[Block] | None = None
-) -> list[str | None]:
-    """Texts of single documents as their file has them, in the order asked for; see `read_batches`.
-
-    Returns
-    -------
-    list of str or None
-        None where the text is null, is not valid UTF-8 or cannot be read.
-    """
-    wanted = list(records)
-    found = {
-        int(record): batch.string(row)
-        for batch in read_batches(source, path, wanted, blocks)
-        for row, record in enumerate(batch.records)
-    }
-    return [found[record] for record in wanted]

@@ -17,7 +17,6 @@ import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from jobs.sources.batches import Batch, bounded
 from jobs.sources.compression import DamagedError
 from jobs.sources.inventory import BadFileError, Block
 from jobs.sources.schemas import is_text, plain, present_columns
+from jobs.sources.storage import opened
 
 SUFFIXES = (".arrow", ".arrows", ".feather", ".ipc")
 PASSED_OVER = {"cache-*.arrow": "a cache of the datasets library"}
@@ -171,11 +171,8 @@ class _Mapped(_Bytes):
 
 @contextlib.contextmanager
 def _opened(file: str | IO[bytes]) -> Iterator[_Bytes]:
-    if isinstance(file, str):
-        with Path(file).open("rb") as raw:
-            yield _Mapped(raw)
-    else:
-        yield _Bytes(file)
+    with opened(file) as raw:
+        yield _Mapped(raw) if isinstance(file, str) else _Bytes(raw)
 
 
 # ---------------------------------------------------------------- messages

@@ -17,13 +17,11 @@ What lies beside the data under the same suffix is passed over: a single JSON ob
 such as a `package.json`, and the descriptions that Hugging Face's datasets come with.
 """
 
-import contextlib
 import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
@@ -32,6 +30,8 @@ from pydantic_core import from_json
 from jobs.sources.batches import Batch, bounded
 from jobs.sources.compression import DamagedError, chunks
 from jobs.sources.inventory import BadFileError, Block, NotDataError
+from jobs.sources.schemas import NUMBERS
+from jobs.sources.storage import opened
 
 SUFFIXES = tuple(
     name + compression
@@ -72,7 +72,7 @@ def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Blo
     NotDataError
         The file is one JSON object over many lines that has no text.
     """
-    with _opened(file) as raw:
+    with opened(file) as raw:
         found, sample = _scan(raw)
     if sample.startswith(UTF_16_MARKS):
         raise BadFileError("it is UTF-16, where UTF-8 is wanted")
@@ -102,21 +102,18 @@ def read(
     first
         Record of the first line of the first of them.
     columns
-        Our name -> the file's key or path, `text` first. A batch has all of them: `score` as float64, where it is a
-        finite number, the others as large_string, where they are a single value; null elsewhere.
+        Our name -> the file's key or path, `text` first. A batch has all of them: scores as float64, where they are
+        finite numbers, the others as large_string, where they are a single value (a number or a truth value as JSON
+        writes it, so that a cast gives it back); null elsewhere.
     batch_bytes
         Text in a batch, at most; a longer document is a batch alone.
     """
-    with _opened(file) as raw:
+    with opened(file) as raw:
         for place in places:
             rows = ([_row(line, columns) for line in lines] for lines in _lines(_own(raw, place)))
             for batch in _batches(rows, first, list(columns), batch_bytes):
                 yield batch
                 first += len(batch)
-
-
-def _opened(file: str | IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
-    return Path(file).open("rb") if isinstance(file, str) else contextlib.nullcontext(file)
 
 
 # ---------------------------------------------------------------- from bytes to blocks
@@ -318,7 +315,7 @@ def _steps(rows: list[Row | str], names: list[str]) -> Iterator[pa.RecordBatch |
 
 
 def _array(name: str, values: Sequence[Any]) -> pa.Array:
-    if name == "score":
+    if name in NUMBERS:
         return pa.array([_number(value) for value in values], pa.float64())
     strings = [_string(value) for value in values]
     try:

@@ -11,11 +11,14 @@ LARGE = 4
 
 
 def passed_over(inventory: Inventory) -> Iterator[str]:
-    """For each source, how many files were passed over, and the first names with the reason."""
+    """For each source, how many files were passed over, the first names by reason."""
     for source, group in groupby(inventory.skipped, lambda skipped: skipped.source):
         skipped = list(group)
-        names = _some([f"{one.path} ({one.reason})" for one in skipped])
-        yield f"{source}: {_files(len(skipped))} passed over: {names}"
+        names: dict[str, list[str]] = {}
+        for one in skipped:
+            names.setdefault(one.reason, []).append(one.path)
+        said = "; ".join(f"{_some(paths)} ({reason})" for reason, paths in names.items())
+        yield f"{source}: {_files(len(skipped))} passed over: {said}"
 
 
 def without_text(inventory: Inventory) -> Iterator[str]:

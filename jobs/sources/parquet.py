@@ -4,9 +4,7 @@ A document is a row; its record is its index in the file. Row groups are decoded
 that memory follows the batch and not the row group.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -15,6 +13,7 @@ import pyarrow.parquet as pq
 from jobs.sources.batches import Batch, bounded
 from jobs.sources.inventory import BadFileError, Block
 from jobs.sources.schemas import plain, present_columns
+from jobs.sources.storage import opened
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 UNSPLIT = "a row group is read by one worker alone; write smaller ones to split it"
@@ -74,7 +73,7 @@ def _block(metadata: pq.FileMetaData, number: int) -> Block:
 
 def _why(file: str | IO[bytes], error: Exception) -> str:
     """Say in one sentence what is wrong with a file that Arrow cannot open."""
-    with _bytes(file) as raw:
+    with opened(file) as raw:
         raw.seek(0)
         begins = raw.read(4)
         raw.seek(0, 2)
@@ -96,15 +95,6 @@ def _said(error: Exception) -> str:
 def _environment(error: Exception) -> bool:
     """Whether opening or fetching failed, not decoding: then nothing is known about the content."""
     return isinstance(error, OSError) and (error.errno is not None or type(error) is not OSError)
-
-
-@contextlib.contextmanager
-def _bytes(file: str | IO[bytes]) -> Iterator[IO[bytes]]:
-    if isinstance(file, str):
-        with Path(file).open("rb") as raw:
-            yield raw
-    else:
-        yield file
 
 
 def read(
@@ -146,7 +136,7 @@ class _RowGroup:
         block = _block(parquet.metadata, number)
         self.rows = block.records
         self.step = max(1, min(STEP_ROWS, STEP_BYTES * block.records // max(1, block.n_bytes)))
-        self.error = "the row group ends before its last row"
+        self.error = f"row group {number} ends before its last row"
 
     def batches(self, first: int, batch_bytes: int) -> Iterator[Batch]:
         """Every row once: with its text, or as a row that could not be read.

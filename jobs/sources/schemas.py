@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.sources.inventory import UnfitFileError
+
+NUMBERS = ("score", "language_score")  # of our columns; the others may be any plain value
 
 
 def present_columns(schema: pa.Schema, columns: Mapping[str, str]) -> tuple[str, ...]:
@@ -16,7 +17,7 @@ def present_columns(schema: pa.Schema, columns: Mapping[str, str]) -> tuple[str,
     schema
         Of the file.
     columns
-        Our name -> the file's name; `text` must be there and be text, `score` a number, any other a plain value.
+        Our name -> the file's name; `text` must be there and be text, `NUMBERS` numbers, any other a plain value.
 
     Raises
     ------
@@ -40,8 +41,8 @@ def present_columns(schema: pa.Schema, columns: Mapping[str, str]) -> tuple[str,
 def _check_type(name: str, theirs: str, kind: pa.DataType) -> None:
     if name == "text" and not is_text(kind):
         raise UnfitFileError(f"it has {kind} in column {theirs!r}, where text is wanted")
-    if name == "score" and not _is_number(kind):
-        raise UnfitFileError(f"it has {kind} in column {theirs!r}, where the score, a number, is wanted")
+    if name in NUMBERS and not _is_number(kind):
+        raise UnfitFileError(f"it has {kind} in column {theirs!r}, where the {name}, a number, is wanted")
     if not (is_text(kind) or _is_plain(kind)):
         raise UnfitFileError(
             f"it has {kind} in column {theirs!r}, where one plain value is wanted for {name}"
@@ -80,26 +81,3 @@ def plain(values: pa.Array) -> pa.Array:
     if is_text(values.type):
         return values.cast(pa.large_string())
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
-
-
-def cast_or_null(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values as another type, null where one does not fit: JSON's numbers and truth values come as they are written.
-
-    Each value by itself decides, so that what comes out does not depend on how batches were cut.
-
-    Raises
-    ------
-    pyarrow.ArrowNotImplementedError
-        No value of the one type has a meaning in the other: a date as a number.
-    """
-    try:
-        return pc.cast(values, kind, safe=False)
-    except pa.ArrowInvalid:
-        return pa.array([_cast_one(value, kind) for value in values], kind)
-
-
-def _cast_one(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar | None:
-    try:
-        return value.cast(kind, safe=False)
-    except pa.ArrowInvalid:
-        return None

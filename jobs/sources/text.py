@@ -3,7 +3,6 @@
 Text is UTF-8, and a byte order mark before it is no part of it. There are no other columns.
 """
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from jobs.sources.batches import Batch
 from jobs.sources.inventory import Block
+from jobs.sources.storage import opened
 
 SUFFIXES = (".txt", ".text", ".md", ".rst")
 UNSPLIT = "a text file is one document; for many documents in a file, use JSON lines"
@@ -55,14 +55,10 @@ def read(
     if _size(file) > DOCUMENT_BYTES:
         yield Batch.unreadable(0, 1, f"it is longer than {DOCUMENT_BYTES:,} bytes, too long for one document")
         return
-    with _opened(file) as raw:
+    with opened(file) as raw:
         raw.seek(0)
         content = raw.read()
     start = len(BYTE_ORDER_MARK) if content.startswith(BYTE_ORDER_MARK) else 0
     offsets = pa.array([start, len(content)], pa.int64())
     text = pa.LargeStringArray.from_buffers(1, offsets.buffers()[1], pa.py_buffer(content))
     yield Batch.checked(0, text, {})
-
-
-def _opened(file: str | IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]]:
-    return Path(file).open("rb") if isinstance(file, str) else contextlib.nullcontext(file)

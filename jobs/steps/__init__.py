@@ -13,11 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import ledger, sources
+from jobs.runtime import fingerprint
 from jobs.steps import extraction, language
 from kernels import permutation
 
 if TYPE_CHECKING:
     from jobs.config import Source
+
+# Libraries whose release can change what a step finds.
+PAGE_LIBRARIES = ("trafilatura", "resiliparse", "lxml", "justext", "brotli", "zstandard")
+LANGUAGE_LIBRARIES = ("fasttext-predict", "babel")
 
 
 @dataclass(frozen=True)
@@ -67,8 +72,8 @@ def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
     begun = _read(path, batch, source)
     if source.weight < 1:
         begun = begun.dropped(_sampled_out(begun.doc_ids, source.weight))
-    if batch.content is not None or source.content == "html":
-        begun = _extracted(begun, batch, source)
+    if source.has_pages:
+        begun = _extracted(begun, source)
     if source.language.enabled:
         begun = _identified(begun, source)
     return begun
@@ -86,9 +91,9 @@ def texts(
     """
     wanted = list(records)
     found: dict[int, str | None] = {}
-    whole = source.model_copy(update={"weight": 1, "language": type(source.language)()})
     for batch in sources.read_batches(source, path, wanted, blocks):
-        here = documents(path, batch, whole)
+        here = _read(path, batch, source)
+        here = _extracted(here, source) if source.has_pages else here
         found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
         found.update((record, None) for record in batch.records[~here.alive].tolist())
     return [found[record] for record in wanted]
@@ -106,23 +111,26 @@ def check(source: "Source") -> None:
 
 
 def identity(source: "Source") -> dict[str, Any]:
-    """What fingerprints hold of a source's steps: settings, and the content of models."""
+    """What fingerprints hold of a source's steps: settings, the content of models, versions of libraries."""
     return {
         "content": source.content,
         "weight": source.weight,
         "extraction": source.extraction.model_dump() if source.has_pages else None,
         "language": language.identity(source.language),
+        "versions": fingerprint.versions(
+            *(PAGE_LIBRARIES if source.has_pages else ()),
+            *(LANGUAGE_LIBRARIES if source.language.enabled else ()),
+        ),
     }
 
 
 def _read(path: str, batch: sources.Batch, source: "Source") -> Documents:
     text = batch.text if batch.text is not None else pa.array([""] * len(batch), pa.large_string())
-    raw = batch.content if batch.content is not None else text
     return Documents(
         ledger.doc_ids(source.name, path, batch.records),
         pc.fill_null(text, ""),
         _fates_at_input(batch),
-        np.asarray(pc.fill_null(pc.binary_length(raw), 0)),
+        np.asarray(pc.fill_null(pc.binary_length(text), 0)),
         batch.columns,
     )
 
@@ -130,8 +138,6 @@ def _read(path: str, batch: sources.Batch, source: "Source") -> Documents:
 def _fates_at_input(batch: sources.Batch) -> pa.StringArray:
     """Why a document cannot be used at all; null for one that can."""
     d = len(batch.records)
-    if batch.content is not None:
-        return pa.nulls(d, pa.string())
     if batch.text is None:
         return pa.array([ledger.UNREADABLE] * d, pa.string())
     null = np.asarray(pc.is_null(batch.text))
@@ -149,17 +155,15 @@ def _sampled_out(doc_ids: np.ndarray, weight: float) -> pa.StringArray:
     return _where((hashes >> np.uint64(11)) >= weight * 2**53, ledger.SAMPLED_OUT)
 
 
-def _extracted(begun: Documents, batch: sources.Batch, source: "Source") -> Documents:
-    """Pages that are still there get their text; HTML in a text column says its own character set as UTF-8."""
+def _extracted(begun: Documents, source: "Source") -> Documents:
+    """Pages that are still there get their text; that of a column is UTF-8, whatever the page declares."""
     rows = np.flatnonzero(begun.alive)
-    if batch.content is not None:
-        content, kinds = batch.content, batch.columns["content_type"]
-    else:
-        content = begun.text.cast(pa.large_binary())
-        kinds = pa.repeat(pa.scalar("text/html; charset=utf-8", pa.large_string()), len(batch))
-    pages = extraction.extract(content.take(pa.array(rows)), kinds.take(pa.array(rows)), source.extraction)
-    text, fate = _spread(pages.text, rows, len(batch)), _spread(pages.fate, rows, len(batch))
-    return replace(begun, text=pc.fill_null(text, "")).dropped(fate)
+    content = begun.text.take(pa.array(rows)).cast(pa.large_binary())
+    kinds = pa.repeat(pa.scalar("text/html; charset=utf-8", pa.large_string()), len(rows))
+    pages = extraction.extract(content, kinds, source.extraction)
+    d = len(begun.fate)
+    text = pc.fill_null(_spread(pages.text, rows, d), "")
+    return replace(begun, text=text).dropped(_spread(pages.fate, rows, d))
 
 
 def _identified(begun: Documents, source: "Source") -> Documents:

@@ -6,9 +6,11 @@ FineWeb keeps English with a score above 0.65 under `lid.176`; here the minimum 
 import functools
 import hashlib
 import importlib.resources
+import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import fasttext
 import numpy as np
@@ -16,21 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import UserError
+from jobs.steps import fasttext_model, language_codes
 
 UNKNOWN = "und"  # ISO 639-2's code for what cannot be told: a text without a character to look at
 LABEL = "__label__"
-# Three-letter codes and English names of languages that are asked for most, by lid.176's code; ISO 639.
-NAMES = {
-    "ar": "ara arabic", "bg": "bul bulgarian", "bn": "ben bengali", "ca": "cat catalan", "cs": "ces cze czech",
-    "da": "dan danish", "de": "deu ger german", "el": "ell gre greek", "en": "eng english", "es": "spa spanish",
-    "et": "est estonian", "fa": "fas per persian", "fi": "fin finnish", "fr": "fra fre french", "he": "heb hebrew",
-    "hi": "hin hindi", "hr": "hrv croatian", "hu": "hun hungarian", "id": "ind indonesian", "it": "ita italian",
-    "ja": "jpn japanese", "ko": "kor korean", "lt": "lit lithuanian", "lv": "lav latvian", "ms": "msa may malay",
-    "nl": "nld dut dutch", "no": "nor nb nob norwegian", "pl": "pol polish", "pt": "por portuguese",
-    "ro": "ron rum romanian", "ru": "rus russian", "sk": "slk slo slovak", "sl": "slv slovenian", "sr": "srp serbian",
-    "sv": "swe swedish", "sw": "swa swahili", "ta": "tam tamil", "th": "tha thai", "tr": "tur turkish",
-    "uk": "ukr ukrainian", "ur": "urd urdu", "vi": "vie vietnamese", "zh": "zho chi chinese",
-}  # fmt: skip
+VISIBLE = re.compile(r"[^\s\0]")
+MODELS = 4  # that a process keeps
+LANGUAGES = 0.1  # of a model's labels, at least: of two thousand CLDR does not know all
 
 
 class LanguageSettings(Protocol):
@@ -65,38 +59,48 @@ def identity(settings: LanguageSettings) -> dict[str, Any] | None:
     if not settings.enabled:
         return None
     return {
-        "keep": sorted(kept(settings)),
+        "keep": kept(settings),
         "min_score": settings.min_score,
         "prefix": settings.prefix,
-        "model": _digest(model_path(settings.model)),
+        "model": _digest(_file(settings)),
     }
 
 
 def kept(settings: LanguageSettings) -> list[str]:
-    """The languages to keep as the model names them."""
-    labels = _labels(model_path(settings.model))
-    return [_code(name, labels) for name in settings.keep]
+    """The languages to keep as the model names them, sorted.
+
+    Raises
+    ------
+    UserError
+        The model cannot be used, or it does not know one of the languages.
+    """
+    labels = _labels(_file(settings))
+    return sorted({label for name in settings.keep for label in _matching(name, labels)})
 
 
 def identify(text: pa.LargeStringArray, settings: LanguageSettings) -> tuple[pa.StringArray, np.ndarray]:
-    """The most likely language of each document.
+    """The most likely language of each document, as fastText's own `predict` has it.
+
+    fastText reads one line of words between white space; line ends count as spaces here. A word `</s>` ends the line
+    for it, so that what follows in such a document is not looked at.
 
     Parameters
     ----------
     text
-        large_string[d]; line ends count as spaces, since fastText reads one line.
+        large_string[d]; null is as good as empty.
     settings
-        Which model, and how much of each document is looked at.
+        Which model, and how much of each document is looked at: whole characters in its first `prefix` bytes.
 
     Returns
     -------
     tuple of StringArray and ndarray
-        Codes string[d], `und` for a text without a visible character, and scores float32[d] in [0, 1].
+        The model's labels string[d], `und` for a text without a visible character, and scores float32[d] in [0, 1],
+        0 for those.
     """
-    predict = _model(model_path(settings.model)).f.predict
+    predict = _model(_file(settings)).f.predict
     codes, scores = [], np.zeros(len(text), np.float32)
-    for row, document in enumerate(_lines(text, settings.prefix)):
-        found = predict(document + "\n", 1, 0.0, "strict") if document.strip() else []
+    for row, line in enumerate(_lines(text, settings.prefix)):
+        found = predict(line + "\n", 1, 0.0, "strict") if VISIBLE.search(line) else []
         codes.append(found[0][1].removeprefix(LABEL) if found else UNKNOWN)
         scores[row] = min(found[0][0], 1.0) if found else 0.0
     return pa.array(codes, pa.string()), scores
@@ -105,7 +109,17 @@ def identify(text: pa.LargeStringArray, settings: LanguageSettings) -> tuple[pa.
 def fates(codes: pa.StringArray, scores: np.ndarray, settings: LanguageSettings) -> pa.StringArray:
     """`language.keep` for another language than those kept, `language.min_score` for a score below the least.
 
-    Without languages to keep, nothing is dropped: the score alone says nothing about a text's use.
+    Parameters
+    ----------
+    codes, scores
+        string[d] and float32[d], as `identify` gives them.
+    settings
+        Which languages are kept. Without any, nothing is dropped: the score alone says nothing about a text's use.
+
+    Returns
+    -------
+    StringArray
+        string[d], null for a document that goes on.
     """
     if not settings.keep:
         return pa.nulls(len(codes), pa.string())
@@ -124,46 +138,78 @@ def model_path(model: str | None) -> str:
 
 def _lines(text: pa.LargeStringArray, prefix: int | None) -> list[str]:
     """Each document as one line, its first `prefix` bytes where there is such a limit."""
-    line = pc.replace_substring_regex(text, "[\\n\\r]", " ")
+    text = pc.fill_null(text, "")
     if prefix is None:
-        return list(line.to_pylist())
-    head = pc.binary_slice(line.cast(pa.large_binary()), 0, prefix)
-    return [value.decode(errors="ignore") for value in head.to_pylist()]
+        return list(pc.replace_substring(text, "\n", " ").to_pylist())
+    heads = pc.binary_slice(text.cast(pa.large_binary()), 0, prefix).to_pylist()
+    # Only a character that the limit cuts through cannot be decoded.
+    return [head.decode(errors="ignore").replace("\n", " ") for head in heads]
 
 
-@functools.cache
-def _model(path: str) -> Any:
+# ---------------------------------------------------------------- the model
+
+
+class _File(NamedTuple):
+    """A file as it is now: what is known of it does not outlive its replacement."""
+
+    path: str
+    size: int
+    modified: int
+
+
+def _file(settings: LanguageSettings) -> _File:
+    path = model_path(settings.model)
     try:
-        return fasttext.load_model(path)
-    except (ValueError, OSError, MemoryError):
+        status = Path(path).stat()
+    except FileNotFoundError:
+        raise UserError(f"language.model is {path!r}, but there is no such file") from None
+    except OSError as error:
+        raise UserError(f"language.model is {path!r}, which cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f"language.model is {path!r}, which is no file; name a .bin or .ftz of fastText")
+    return _File(path, status.st_size, status.st_mtime_ns)
+
+
+@functools.lru_cache(MODELS)
+def _model(file: _File) -> Any:
+    _labels(file)
+    try:
+        return fasttext.load_model(file.path)
+    except (ValueError, OSError, MemoryError) as error:
+        raise UserError(f"language.model is {file.path!r}, which fastText cannot load: {error}") from None
+
+
+@functools.lru_cache(MODELS)
+def _labels(file: _File) -> tuple[str, ...]:
+    """Every language that a model knows."""
+    try:
+        labels = [label.removeprefix(LABEL) for label in fasttext_model.labels(file.path)]
+    except OSError as error:
+        raise UserError(f"language.model is {file.path!r}, which cannot be read: {error.strerror}") from None
+    except fasttext_model.ModelError as error:
         raise UserError(
-            f"language.model is {path!r}, which is no fastText model; name a .bin or .ftz such as lid.176.bin"
+            f"language.model is {file.path!r}, which {error}; name one such as lid.176.bin"
         ) from None
+    if sum(map(language_codes.is_language, labels)) < LANGUAGES * len(labels):
+        shown = ", ".join(sorted(labels)[:3])
+        raise UserError(
+            f"language.model is {file.path!r}, whose labels ({shown}, …) are no languages; name one such as lid.176.bin"
+        )
+    return tuple(labels)
 
 
-@functools.cache
-def _labels(path: str) -> frozenset[str]:
-    """Every language that a model knows: all labels of a prediction without a threshold."""
-    if not Path(path).is_file():
-        raise UserError(f"language.model is {path!r}, but there is no such file")
-    found = _model(path).f.predict("a\n", -1, -1.0, "strict")
-    return frozenset(label.removeprefix(LABEL) for _, label in found)
+@functools.lru_cache(MODELS)
+def _digest(file: _File) -> str:
+    with Path(file.path).open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-@functools.cache
-def _digest(path: str) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _code(name: str, labels: frozenset[str]) -> str:
-    """A language by any of its names, in the model's terms."""
-    wanted = name.strip().lower().replace("_", "-")
-    for candidate in (wanted, wanted.partition("-")[0]):
-        for code in (candidate, *(code for code, names in NAMES.items() if candidate in names.split())):
-            if code in labels:
-                return code
-    raise UserError(
-        f"language.keep names {name!r}, which the model does not know; it knows codes such as "
-        f"{', '.join(sorted(labels)[:5])}, and English names of the larger languages"
-    )
+def _matching(name: str, labels: Sequence[str]) -> list[str]:
+    found = language_codes.matching(name, labels)
+    if not found:
+        close = language_codes.near(name, labels)
+        known = (
+            f"is it {' or '.join(close)}?" if close else f"it knows {len(labels)} others, such as {labels[0]}"
+        )
+        raise UserError(f"language.keep names {name!r}, which the model does not know; {known}")
+    return found

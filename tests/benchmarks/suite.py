@@ -104,7 +104,13 @@ def loader() -> list[Result]:
     return found
 
 
+def extraction() -> list[Result]:
+    from tests.benchmarks import extraction
+
+    return extraction.measure()
+
+
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     function.__name__: function
-    for function in (signature, encoding, annotate, loader, memory, encoder_memory)
+    for function in (signature, encoding, annotate, extraction, loader, memory, encoder_memory)
 }

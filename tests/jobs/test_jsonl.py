@@ -27,7 +27,7 @@ from jobs import config, ledger, sources
 from jobs.errors import UserError
 from jobs.sources import compression, jsonl
 from tests.conftest import ROOT, run_job
-from tests.jobs.test_sources import Settings, read_all, records_of, texts_of
+from tests.jobs.test_sources import Settings, read_all, read_records, records_of, texts_of
 
 INVALID, UNREADABLE = "invalid", "unreadable"  # outcomes beside a text or null
 Outcome = tuple[str, str | None]
@@ -266,6 +266,21 @@ def test_types_of_columns(tmp_path):
     assert set(batch.columns) == {"score"}
 
 
+def test_numbers_and_truth_values_come_back_from_their_text(tmp_path):
+    integers = [0, -1, 2**53 + 1, 2**63 - 1, -(2**63)]
+    floats = [0.1, -0.0, 5e-324, 1.7976931348623157e308, 1 / 3]
+    rows = [
+        {"text": "t", "n": n, "x": x, "yes": bool(i % 2)}
+        for i, (n, x) in enumerate(zip(integers, floats, strict=True))
+    ]
+    path = write(tmp_path / "a.jsonl", *rows, {"text": "t", "n": None, "x": [1], "yes": {}})
+    (batch,) = read_all(source_of(path, extra=dict.fromkeys(("n", "x", "yes"), "string")))
+    assert batch.columns["yes"].to_pylist() == ["false", "true", "false", "true", "false", None]
+    for name, kind, wanted in (("n", pa.int64(), integers), ("x", pa.float64(), floats)):
+        assert batch.columns[name].cast(kind).to_pylist() == [*wanted, None]
+    assert batch.columns["yes"].cast(pa.bool_()).to_pylist() == [False, True, False, True, False, None]
+
+
 def test_a_column_may_be_a_path(tmp_path):
     path = write(
         tmp_path / "a.jsonl",
@@ -379,7 +394,7 @@ def test_a_line_longer_than_many_blocks(tmp_path):
         assert [block.records for block in file.blocks if block.records] == [2, 1]
         assert len(file.blocks) > 50
         assert texts_of(read_all(source_of(path), 1)) == ["aaaaa", "b" * 5000, "ccccc"]
-        assert sources.read_records(source_of(path), "a.jsonl", [2, 1]) == ["ccccc", "b" * 5000]
+        assert read_records(source_of(path), "a.jsonl", [2, 1]) == ["ccccc", "b" * 5000]
 
 
 @pytest.mark.parametrize("blanks", [0, 3000])
@@ -402,11 +417,11 @@ def test_random_access(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"".join(lines))
     texts = [None if i == 42 else json.loads(line)["text"] for i, line in enumerate(lines)]
     with sizes(500):
-        assert sources.read_records(source_of(tmp_path), "a.jsonl", [99, 0, 42, 50, 0]) == [
+        assert read_records(source_of(tmp_path), "a.jsonl", [99, 0, 42, 50, 0]) == [
             texts[i] for i in (99, 0, 42, 50, 0)
         ]
         with pytest.raises(IndexError, match=r"^a.jsonl has records 0 to 99; asked for 100 to 100$"):
-            sources.read_records(source_of(tmp_path), "a.jsonl", [100])
+            read_records(source_of(tmp_path), "a.jsonl", [100])
 
 
 # ---------------------------------------------------------------- damage
@@ -441,7 +456,7 @@ def test_a_compressed_file_cut_anywhere_keeps_what_can_be_decompressed(
     lines = lines_of(60)
     pieces = pieces_of(suffix, cut_at(b"".join(lines), shares))
     whole = b"".join(piece for piece, _ in pieces)
-    cut = max(4, int(share * len(whole)))  # with less it is not known to be compressed
+    cut = max(1, int(share * len(whole)))
     path = tmp_path_factory.mktemp("cut") / f"a{suffix}"
     path.write_bytes(whole[:cut])
     with sizes(block_bytes, chunk_bytes):
@@ -564,6 +579,46 @@ def test_files_that_cannot_be_read_at_all(tmp_path, content, reason):
     assert [(bad.path, bad.reason[: len(reason)]) for bad in inventory.bad] == [("a.json", reason)]
 
 
+def test_what_lies_beside_the_data_is_passed_over(tmp_path):
+    write(tmp_path / "a.json", {"text": "whole"})
+    described = {"description": "a set", "features": {"text": {"dtype": "string"}}}
+    (tmp_path / "package.json").write_text(json.dumps(described, indent=2))
+    (tmp_path / "marked.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(described, indent=2).encode())
+    for name in ("dataset_info.json", "dataset_dict.json", "state.json"):
+        write(tmp_path / name, described)
+    (tmp_path / "pretty.json").write_text(json.dumps({"text": "a document over many lines"}, indent=2))
+    (tmp_path / "list.json").write_text(json.dumps([described], indent=2))
+    inventory = sources.list_files(source_of(tmp_path))
+    assert [file.path for file in inventory.files] == ["a.json"]
+    assert [bad.path for bad in inventory.bad] == ["list.json", "pretty.json"]
+    assert {one.path: one.reason for one in inventory.skipped} == {
+        "dataset_dict.json": "a dataset's description",
+        "dataset_info.json": "a dataset's description",
+        "marked.json": "one JSON object over many lines, without a text",
+        "package.json": "one JSON object over many lines, without a text",
+        "state.json": "a dataset's description",
+    }
+    with pytest.raises(UserError, match=r"holds nothing to read; passed over: package.json, one JSON object"):
+        sources.list_files(source_of(tmp_path / "package.json"))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstd])
+def test_what_cannot_be_split_is_said_once_for_a_source(tmp_path, compress):
+    content = b"".join(lines_of(2000))
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl"):
+        (tmp_path / name).write_bytes(compress(content))
+    parts = cut_at(content, [i / 20 for i in range(20)])
+    (tmp_path / "e.jsonl").write_bytes(b"".join(map(compress, parts)))
+    (tmp_path / "f.jsonl").write_bytes(content)
+    with sizes(1000):
+        inventory = sources.list_files(source_of(tmp_path))
+    (notice,) = sources.notices_of([source_of(tmp_path)], inventory, len(content) // 10)
+    assert notice.startswith(
+        "web: 4 files are not split further: a.jsonl (0 MiB), b.jsonl (0 MiB), c.jsonl (0 MiB) and 1"
+    )
+    assert "a gzip member or Zstandard frame is read by one worker alone" in notice
+
+
 @pytest.mark.parametrize(
     "content", [b"\n \r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", gzip.compress(b""), EMPTY_FRAME]
 )
@@ -633,6 +688,9 @@ def test_files_with_different_keys(tmp_path):
         ("text", None),
         (UNREADABLE, None),
     ]
+    (notice,) = sources.notices_of([source_of(tmp_path)], inventory)
+    assert notice.startswith("web: one file is without a text in the first records; ")
+    assert notice.endswith(": c.jsonl")
 
 
 def test_a_column_that_no_file_has_is_a_mistake_in_the_settings(tmp_path):
@@ -665,6 +723,35 @@ def test_remote_files(tmp_path):
 def test_the_built_in_corpus_is_no_reference_set():
     with pytest.raises(UserError, match=r"references names 'held', the built-in corpus"):
         config.load("sample", ["validation.references=[{name: held, format: packages}]"])
+
+
+# ---------------------------------------------------------------- bad input by kind
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_bad_input_by_kind(tmp_path, suffix):
+    url = "http://example.org/" + "u" * 10_000
+    records = [
+        {"text": "a\0b", "id": "1"},
+        {"text": "half \ud800 a pair", "id": "1"},
+        {"text": "", "id": "1"},
+        {"text": "duplicated id", "id": "1"},
+        {"text": "x" * 5_000_000, "id": "\udfff"},
+        {"text": "long url", "url": url},
+    ]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(
+        compressed(suffix, "".join(json.dumps(record) + "\n" for record in records).encode(), [0.5])
+    )
+    found = read_all(source_of(path))
+    assert outcomes_of(found) == [
+        (INVALID, None) if "\ud800" in record["text"] else ("text", record["text"]) for record in records
+    ]
+    columns = {
+        name: [v for batch in found for v in batch.columns[name].to_pylist()] for name in ("id", "url")
+    }
+    assert columns == {"id": ["1"] * 4 + [None] * 2, "url": [None] * 5 + [url]}
+    assert len({*ledger.doc_ids("web", path.name, np.array(records_of(found)))}) == 6
 
 
 # ---------------------------------------------------------------- memory and real data

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from jobs import sources
 from jobs.errors import UserError
-from jobs.sources import batches, storage
+from jobs.sources import batches, parquet, storage
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,16 @@ def texts_of(found: list[sources.Batch]) -> list[str | None]:
 
 def records_of(found: list[sources.Batch]) -> list[int]:
     return [record for batch in found for record in batch.records.tolist()]
+
+
+def read_records(source: Settings, path: str, records: Iterable[int], *blocks: object) -> list[str | None]:
+    wanted = list(records)
+    found = {
+        record: batch.string(row)
+        for batch in sources.read_batches(source, path, wanted, *blocks)
+        for row, record in enumerate(batch.records.tolist())
+    }
+    return [found[record] for record in wanted]
 
 
 # ---------------------------------------------------------------- reading
@@ -190,7 +200,7 @@ def test_text_that_is_not_utf8_is_found(tmp_path, invalid):
     assert batch.valid.tolist() == [True, False, True, True, True, False]
     assert batch.text.to_pylist() == ["good", "", None, "é\0", "", ""]
     assert batch.columns["id"].to_pylist() == ["good", None, None, "é\0", "", None]
-    assert sources.read_records(source_of(path), "a.parquet", range(4)) == ["good", None, None, "é\0"]
+    assert read_records(source_of(path), "a.parquet", range(4)) == ["good", None, None, "é\0"]
 
 
 @given(st.lists(st.none() | st.binary(max_size=6), max_size=20), st.integers(0, 5))
@@ -213,20 +223,28 @@ def test_random_access(tmp_path):
     path = write(tmp_path / "folder" / "a.parquet", texts, row_group=7)
     wanted = [99, 0, 42, 50, 0]
     for source, relative in ((source_of(tmp_path), "folder/a.parquet"), (source_of(path), "a.parquet")):
-        assert sources.read_records(source, relative, wanted) == [texts[record] for record in wanted]
-        assert sources.read_records(source, relative, []) == []
+        assert read_records(source, relative, wanted) == [texts[record] for record in wanted]
+        assert read_records(source, relative, []) == []
     with pytest.raises(IndexError, match=r"^a.parquet has records 0 to 99; asked for -1 to 100$"):
-        sources.read_records(source, "a.parquet", [-1, 100])
+        read_records(source, "a.parquet", [-1, 100])
+
+
+def test_random_access_with_known_blocks_looks_for_none(tmp_path, monkeypatch):
+    write(tmp_path / "a.parquet", numbered(100), row_group=7)
+    (file,) = sources.list_files(source_of(tmp_path)).files
+    monkeypatch.setattr(parquet, "blocks", None)
+    found = read_records(source_of(tmp_path), "a.parquet", [99, 0], file.blocks)
+    assert found == [numbered(100)[99], numbered(100)[0]]
 
 
 def test_random_access_reads_only_the_row_groups_it_needs(tmp_path):
     path = write(tmp_path / "a.parquet", numbered(100, 50), row_group=10)
     flip(path, 4, len(path.read_bytes()) // 2)  # the first half of the row groups
-    assert sources.read_records(source_of(path), "a.parquet", [95, 99]) == [
+    assert read_records(source_of(path), "a.parquet", [95, 99]) == [
         numbered(100, 50)[95],
         numbered(100, 50)[99],
     ]
-    assert sources.read_records(source_of(path), "a.parquet", [5]) == [None]
+    assert read_records(source_of(path), "a.parquet", [5]) == [None]
 
 
 # ---------------------------------------------------------------- what lies in a folder
@@ -370,6 +388,39 @@ def test_a_column_that_does_not_fit_is_named(tmp_path, columns, mapping, sentenc
     assert str(error.value) == f"source 'web': a.parquet {sentence}"
 
 
+def test_one_file_that_does_not_fit_is_bad_and_costs_only_itself(tmp_path):
+    for i in range(5):
+        write(tmp_path / f"{i}.parquet", ["t"], score=pa.array([i], pa.int64() if i % 2 else pa.float32()))
+    pq.write_table(pa.table({"body": ["t"]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"text": ["t"], "score": ["2"]}), tmp_path / "b.parquet")
+    inventory = sources.list_files(source_of(tmp_path))
+    assert inventory.records == 5
+    assert {bad.path: bad.reason for bad in inventory.bad} == {
+        "a.parquet": "it has no column 'text' for the text; its columns are body",
+        "b.parquet": "it has string in column 'score', where the score, a number, is wanted",
+    }
+
+
+def test_any_plain_column_may_be_carried(tmp_path):
+    columns = {
+        "n": pa.array([1, None], pa.uint8()),
+        "big": pa.array([2**62 + 1, -1]),
+        "half": pa.array([0.1, float("nan")], pa.float32()),
+        "yes": [True, None],
+        "day": pa.array([1, 2], pa.date32()),
+        "at": pa.array([1, 2], pa.timestamp("us", "UTC")),
+        "price": pa.array([1, 2]).cast(pa.decimal128(30, 2)),
+        "level": pa.array([7, 8]).dictionary_encode(),
+        "name": pa.array(["a", "b"]).dictionary_encode(),
+    }
+    write(tmp_path / "a.parquet", ["t", "u"], **columns)
+    (batch,) = read_all(source_of(tmp_path, extra=dict.fromkeys(columns, "string")))
+    table = pa.table(columns)
+    for name in columns:
+        assert str(batch.columns[name].to_pylist()) == str(table[name].to_pylist())
+        assert not pa.types.is_dictionary(batch.columns[name].type)
+
+
 def test_two_columns_of_one_name(tmp_path):
     table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
     pq.write_table(table, tmp_path / "a.parquet")
@@ -406,7 +457,7 @@ def test_no_rows(tmp_path):
     assert inventory.records == 0
     assert len(inventory.files) == 1
     assert sources.splits(inventory) == []
-    assert sources.read_records(source_of(tmp_path), "a.parquet", []) == []
+    assert read_records(source_of(tmp_path), "a.parquet", []) == []
 
 
 @settings(max_examples=40, deadline=None)
@@ -482,7 +533,7 @@ def test_a_damaged_text_column_gives_rows_that_say_so(tmp_path):
     assert [batch.records.tolist() for batch in lost] == [list(range(20, 40))]
     assert lost[0].error.startswith("row group 1 cannot be decoded: ")
     assert lost[0].string(0) is None
-    assert sources.read_records(source_of(path), "a.parquet", [5, 25, 45]) == [
+    assert read_records(source_of(path), "a.parquet", [5, 25, 45]) == [
         numbered(60, 20)[5],
         None,
         numbered(60, 20)[45],
@@ -608,6 +659,39 @@ def test_inventories_add_up(tmp_path):
     assert both.n_bytes == sum(file.n_bytes for file in both.files) > 0
 
 
+# ---------------------------------------------------------------- what a person is told
+
+
+def notices_of(inventory: sources.Inventory, *formats: str, split_bytes: int = 2**25) -> list[str]:
+    described = [Settings("", name=f"{one}-source", format=one) for one in formats]
+    return sources.notices_of(described, inventory, split_bytes)
+
+
+def test_one_line_says_what_is_passed_over(tmp_path):
+    write(tmp_path / "a.parquet", ["t"])
+    for name in ("_SUCCESS", *(f"{i:04d}.parquet.crc" for i in range(1000))):
+        (tmp_path / name).write_text("x")
+    inventory = sources.list_files(source_of(tmp_path, name="parquet-source"))
+    assert notices_of(inventory, "parquet") == [
+        "parquet-source: 1,001 files are passed over: "
+        "0000.parquet.crc, 0001.parquet.crc, 0002.parquet.crc and 997 more "
+        "(a checksum file); _SUCCESS (hidden, as its name begins with `_`)"
+    ]
+    assert notices_of(sources.list_files(source_of(tmp_path / "a.parquet")), "parquet") == []
+
+
+def test_one_line_says_what_is_not_split(tmp_path):
+    for name, row_group in (("a", 1), ("b", 100), ("c", 100)):
+        write(tmp_path / f"{name}.parquet", [letters(10_000)] * 2 + numbered(98), row_group=row_group)
+    inventory = sources.list_files(source_of(tmp_path, name="parquet-source"))
+    assert notices_of(inventory, "parquet") == []
+    (notice,) = notices_of(inventory, "parquet", split_bytes=2_000)
+    assert notice.startswith(
+        "parquet-source: 3 files are not split further: a.parquet (0 MiB), b.parquet (0 MiB), c"
+    )
+    assert notice.endswith("; a row group is read by one worker alone; write smaller ones to split it")
+
+
 # ---------------------------------------------------------------- other storage
 
 
@@ -638,7 +722,7 @@ def test_fsspec_urls(memory, url, paths):
     assert [file.path for file in inventory.files] == paths
     found = read_all(Settings(url), 1)
     assert texts_of(found) == [text for path in paths for text in numbered(30 if path == "b.parquet" else 5)]
-    assert sources.read_records(Settings(url), paths[0], [3]) == [numbered(30)[3]]
+    assert read_records(Settings(url), paths[0], [3]) == [numbered(30)[3]]
     if url == "memory://data":
         assert [(bad.path, bad.reason[:15]) for bad in inventory.bad] == [("c.parquet", "it is truncated")]
 

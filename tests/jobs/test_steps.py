@@ -8,12 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jobs import ledger, steps
 from jobs.config import Extraction, Language, Source
-from jobs.errors import UserError
 from jobs.sources.batches import Batch
 from jobs.steps import language
 from jobs.steps.extraction import extract
@@ -36,21 +33,6 @@ def batch(texts: list[str | None], first: int = 0, **columns: pa.Array) -> Batch
 # ---------------------------------------------------------------- language
 
 
-@pytest.mark.parametrize("name", ["en", "EN", "eng", "English", "en-US", "en_GB"])
-def test_names_of_a_language_mean_one_thing(name: str) -> None:
-    assert language.kept(Language(enabled=True, keep=(name,))) == ["en"]
-
-
-def test_an_unknown_language_and_an_unfit_model_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"language\.keep names 'elvish', which the model does not know"):
-        language.check(Language(enabled=True, keep=("elvish",)))
-    with pytest.raises(UserError, match="there is no such file"):
-        language.check(Language(enabled=True, keep=("en",), model=str(tmp_path / "absent.bin")))
-    (tmp_path / "odd.bin").write_bytes(b"no model at all")
-    with pytest.raises(UserError, match="no fastText model"):
-        language.check(Language(enabled=True, keep=("en",), model=str(tmp_path / "odd.bin")))
-
-
 def test_language_and_score_are_recorded_and_decide() -> None:
     texts = [ENGLISH, GERMAN, " \n ", ENGLISH.replace(" ", "\n")]
     found = steps.documents("a", batch(texts), Source(name="web", path="x", language=LANGUAGE))
@@ -61,24 +43,6 @@ def test_language_and_score_are_recorded_and_decide() -> None:
     assert language.fates(codes, scores, strict).to_pylist() == ["language.min_score"]
     every = Language(enabled=True)
     assert language.fates(codes, scores, every).null_count == 1
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.text(st.characters(codec="utf-8")), max_size=8), st.integers(1, 40))
-def test_language_is_what_fasttext_says(texts: list[str], prefix: int) -> None:
-    import fasttext
-
-    model = fasttext.load_model(language.model_path(None))
-    arrow = pa.array(texts, pa.large_string())
-    for limit in (None, prefix):
-        codes, scores = language.identify(arrow, Language(enabled=True, prefix=limit))
-        assert np.isfinite(scores).all()
-        for text, code, score in zip(texts, codes.to_pylist(), scores, strict=True):
-            line = text.replace("\n", " ").replace("\r", " ")
-            line = line if limit is None else line.encode()[:limit].decode(errors="ignore")
-            labels, values = model.predict(line) if line.strip() else ((), ())
-            assert code == (labels[0].removeprefix("__label__") if labels else "und")
-            assert score == pytest.approx(min(values[0], 1.0) if labels else 0.0)
 
 
 # ---------------------------------------------------------------- extraction
