@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from jobs.runtime.checkpoint import Checkpoint, commit_task, written
 
 
@@ -18,10 +16,3 @@ def test_what_a_killed_worker_left_is_removed_at_the_commit(tmp_path: Path) -> N
     job.commit({})
     names = {path.relative_to(job.folder).as_posix() for path in job.folder.rglob("*") if path.is_file()}
     assert names == {"a.bin", "tasks/a.json", "manifest.json"}
-
-
-def test_a_file_whose_block_fails_does_not_appear(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), written(tmp_path / "a.bin") as file:
-        file.write(b"half")
-        raise RuntimeError
-    assert not list(tmp_path.iterdir())
