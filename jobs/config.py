@@ -58,6 +58,22 @@ class Extraction(Section):
     pdf: bool = Field(False, description="read PDF documents too; needs pypdfium2")
 
 
+class Urls(Section):
+    """Pages that are dropped for their URL, before anything is extracted (FineWeb: UT1's lists and words)."""
+
+    domains: tuple[str, ...] = Field(
+        (), description="files with a domain or URL a line, or folders of UT1's categories"
+    )
+    words: tuple[str, ...] = Field(
+        (), description="files with a word a line; a URL that holds one is blocked"
+    )
+
+    @property
+    def used(self) -> bool:
+        """Whether anything is blocked."""
+        return bool(self.domains or self.words)
+
+
 class Language(Section):
     """Which languages are kept (FineWeb: English at 0.65 or more, by fastText's lid.176)."""
 
@@ -85,7 +101,7 @@ class Source(Section):
     """
 
     name: Name
-    format: Literal["parquet", "jsonl", "text", "arrow", "packages"] = "parquet"
+    format: Literal["parquet", "jsonl", "text", "arrow", "warc", "packages"] = "parquet"
     path: str | None = Field(None, description="a file, a folder, a glob or an fsspec URL")
     columns: dict[str, str] = Field(
         default_factory=dict,
@@ -101,6 +117,7 @@ class Source(Section):
     weight: float = Field(
         1, gt=0, le=1, description="share of the documents that are used: a keyed sample of them"
     )
+    urls: Urls = Urls()
     extraction: Extraction = Extraction()
     language: Language = Language()
 
@@ -110,6 +127,15 @@ class Source(Section):
             raise ValueError(f"path is {self.path!r}, but the built-in corpus (format: packages) has no path")
         if self.format != "packages" and not self.path:
             raise ValueError(f"source {self.name!r} has no path; give a file, a folder or a glob")
+        if self.format == "warc" and self.content != "text":
+            raise ValueError(
+                f"content is {self.content!r}, but records of web archives say themselves what they hold; remove it"
+            )
+        if self.format == "warc" and "text" in self.columns:
+            raise ValueError(
+                f"columns.text is {self.columns['text']!r}, but the text of a web archive is what its records hold; "
+                "remove it"
+            )
         return self
 
     @model_validator(mode="after")
@@ -129,7 +155,7 @@ class Source(Section):
     @property
     def has_pages(self) -> bool:
         """Whether documents come as pages, from which text is extracted."""
-        return self.content == "html"
+        return self.content == "html" or self.format == "warc"
 
     def resolved(self, out: Path) -> "Source":
         """The source as tasks read it, wherever they run: a local path is absolute.
@@ -141,6 +167,7 @@ class Source(Section):
         model = self.language.model
         update = {
             "path": _absolute(str(self.path)),
+            "urls": Urls(domains=_all_absolute(self.urls.domains), words=_all_absolute(self.urls.words)),
             "language": self.language.model_copy(update={"model": model and _absolute(model)}),
         }
         return self.model_copy(update=update)
@@ -148,6 +175,10 @@ class Source(Section):
 
 def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _all_absolute(paths: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(_absolute, paths))
 
 
 class Splits(Section):
@@ -299,6 +330,7 @@ class Config(Section):
     """A whole run."""
 
     sources: tuple[Source, ...] = Field(min_length=1)
+    urls: Urls = Field(Urls(), description="for every source that sets no other")
     extraction: Extraction = Field(Extraction(), description="for every source that sets no other")
     language: Language = Field(Language(), description="for every source that sets no other")
     splits: Splits = Splits()
@@ -315,7 +347,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _inherited(cls, raw: Any) -> Any:
-        """A source's extraction and language begin as those of the whole run."""
+        """A source's settings of its steps begin as those of the whole run."""
         return _with_inherited(raw) if isinstance(raw, dict) else raw
 
     @model_validator(mode="after")
@@ -340,7 +372,7 @@ class Config(Section):
 
 
 def _with_inherited(raw: dict[str, Any]) -> dict[str, Any]:
-    whole = {key: raw[key] for key in ("extraction", "language") if isinstance(raw.get(key), dict)}
+    whole = {key: raw[key] for key in ("urls", "extraction", "language") if isinstance(raw.get(key), dict)}
 
     def inherit(source: Any) -> Any:
         if not isinstance(source, dict):

@@ -143,7 +143,7 @@ def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 # The steps of a run in order; a fate begins with the name of its step.
-_STEPS = ("input", "extraction", "language", ledger.NEAR_DUPLICATE, "length")
+_STEPS = ("input", "urls", "extraction", "language", ledger.NEAR_DUPLICATE, "length")
 
 
 def _step(fate: str) -> tuple[int, str]:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jobs import config, ledger, steps
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
+from jobs.pipeline import inventory
 from jobs.runtime.checkpoint import MANIFEST, read_json
 from jobs.runtime.console import Console
 from jobs.runtime.context import encoder_spec
@@ -108,11 +110,16 @@ def tokenizer_of(out: Path) -> encoder.Encoder:
     return encoder.get(encoder_spec(configuration(out).tokenizer, path))
 
 
-def source_text(out: Path, source: str, path: str, record: int) -> str | None:
-    """The text of a document, read again from where it came from."""
-    found = next(s for s in configuration(out).sources if s.name == source)
-    settings = found.resolved(out)
-    return steps.texts(settings, path, [record])[0]
+def source_texts(out: Path) -> Callable[[str, str, int], str | None]:
+    """A function that reads the text of a document again from where it came from: source, path, record."""
+    settings = {source.name: source.resolved(out) for source in configuration(out).sources}
+    known = inventory.recorded(out)
+
+    def text(source: str, path: str, record: int) -> str | None:
+        blocks = inventory.blocks(settings[source], path, known)
+        return steps.texts(settings[source], path, [record], blocks)[0]
+
+    return text
 
 
 def show(console: Console, found: dict[str, Any]) -> None:

@@ -286,15 +286,15 @@ def check_validation(output: Output) -> Iterator[str]:
 
 def check_texts(output: Output) -> Iterator[str]:
     """The decoded tokens of a keyed sample of kept documents are their source's text."""
-    from jobs.trace import source_text, tokenizer_of
+    from jobs.trace import source_texts, tokenizer_of
 
-    coder = tokenizer_of(output.out)
+    coder, source_text = tokenizer_of(output.out), source_texts(output.out)
     columns = ["doc_id", "source", "path", "record", "fate", "n_tokens", "shard", "offset"]
     rows = pd.concat(_sampled(frame[frame["shard"].notna()]) for frame in output.ledger(columns))
     for row in _sampled(rows).itertuples():
         shards = output.shards[row.fate]
         start = sum(len(shard) for shard in shards[: row.shard]) + row.offset
-        text = source_text(output.out, row.source, row.path, int(row.record))
+        text = source_text(row.source, row.path, int(row.record))
         if text is None:
             yield f"{row.source} {row.path} record {row.record} cannot be read again from the source"
         elif coder.decode(read_tokens(shards, start, int(row.n_tokens) - 1)) != text:

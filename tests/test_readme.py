@@ -4,10 +4,13 @@ import re
 import shutil
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from warcio.statusandheaders import StatusAndHeaders
+from warcio.warcwriter import WARCWriter
 
 from tests.conftest import ROOT
 
@@ -31,7 +34,26 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     for path in corpus.glob("*.parquet"):
         table = pq.read_table(path)
         pq.write_table(table.append_column("content", table["text"]), folder / "data" / path.name)
+    (folder / "crawl").mkdir()
+    write_crawl(folder / "crawl" / "CC-MAIN-2024-22.warc.gz", table["text"].to_pylist())
     return folder
+
+
+def write_crawl(path: Path, texts: list[str]) -> None:
+    """A page for each text, in what the language model takes for English."""
+    with path.open("wb") as file:
+        writer = WARCWriter(file, gzip=True)
+        for i, text in enumerate(texts):
+            english = (
+                f"<p>This is the page about the number {i} of all the things that are in the world.</p>" * 4
+            )
+            page = f"<html><body><article>{english}<p>{text[:100]}</p></article></body></html>".encode()
+            head = StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
+            writer.write_record(
+                writer.create_warc_record(
+                    f"https://example.org/{i}", "response", payload=BytesIO(page), http_headers=head
+                )
+            )
 
 
 def test_the_readme_shows_what_this_test_knows() -> None:
@@ -49,6 +71,7 @@ def test_every_command_and_snippet(checkout: Path, cluster: str) -> None:
         "/shared/out": str(checkout / "shared-out"),
         "/shared/data": str(checkout / "data"),
         "--config fineweb-edu\n": f"--config fineweb-edu --set validation.tokens=1000 {small}\n",
+        "sources.0.path=crawl\n": f"sources.0.path=crawl --set validation.fraction=0.1 {small}\n",
         "--set validation.fraction=0.01\n": f"--set validation.fraction=0.01 {small}\n",
     }
     for language, code in blocks():
@@ -60,7 +83,12 @@ def test_every_command_and_snippet(checkout: Path, cluster: str) -> None:
             code = code.replace(theirs, ours)
         command = ["bash", "-euc", code] if language == "sh" else [sys.executable, "-c", code]
         _run(command, checkout)
-    for place in ("out/sample/shards/sample_train_000000.bin", "out/scurve/scurve.png", "out/web/ledger"):
+    for place in (
+        "out/sample/shards/sample_train_000000.bin",
+        "out/scurve/scurve.png",
+        "out/web/ledger",
+        "out/common-crawl/ledger",
+    ):
         assert (checkout / place).exists()
 
 

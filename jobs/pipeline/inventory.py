@@ -38,13 +38,13 @@ def take(of: Sequence["Source"], out: Path, client: "Callable[[], Client]") -> I
     client
         Connects to the cluster where many or large files are looked into.
     """
-    recorded = _recorded(out)
+    known = recorded(out)
     by_name = sorted(of, key=lambda source: source.name)
     return sum(
         (
             sources.list_files(
                 source,
-                known=recorded.get(reading(source), ()),
+                known=known.get(reading(source), ()),
                 look=lambda source, entries: _look(source, entries, client),
             )
             for source in by_name
@@ -70,7 +70,8 @@ def _look(
     return list(client().gather(looked))
 
 
-def _recorded(out: Path) -> dict[str, list[sources.File]]:
+def recorded(out: Path) -> dict[str, list[sources.File]]:
+    """Files of each source that a run recorded, by `reading` of the source; none where there is no record."""
     try:
         content = checkpoint.read_json(out / NAME / FILE)
     except (FileNotFoundError, checkpoint.DamagedFileError):
@@ -80,6 +81,14 @@ def _recorded(out: Path) -> dict[str, list[sources.File]]:
         for group in content["groups"]
         for name, digest in group["reading"].items()
     }
+
+
+def blocks(
+    source: "Source", path: str, known: dict[str, list[sources.File]]
+) -> tuple[sources.Block, ...] | None:
+    """Blocks of a file as they were recorded; None where it was not, or has changed since."""
+    found = next((file for file in known.get(reading(source), ()) if file.path == path), None)
+    return found.blocks if found and not sources.change(source, found) else None
 
 
 def job_fingerprint(run: "Run") -> str:

@@ -142,7 +142,7 @@ class Run:
             token_dtype(self.config.shards.dtype, coder)
 
     def refuse_impossible_sizes(self) -> None:
-        """Refuse sources without documents, and a validation split that no tokenizer could fill."""
+        """Refuse sources without documents, lists for URLs that none has, and validation that nothing could fill."""
         for notice in notices_of(self.sources, self.inventory, self.config.splits.bytes):
             self.console.warn(notice)
         for bad in self.inventory.bad:
@@ -152,6 +152,13 @@ class Run:
             raise UserError(
                 f"the sources hold no document: {', '.join(source.name for source in self.sources)}"
             )
+        with_urls = {file.source for file in self.inventory.files if "url" in file.columns}
+        for source in self.sources:
+            if source.urls.used and source.name not in with_urls:
+                raise UserError(
+                    f"source {source.name!r}: urls names lists, but no file has URLs; say with columns.url where they "
+                    "are, or set the source's urls.domains and urls.words to []"
+                )
         # A byte-level tokenizer makes at most one token of a byte, and one ends each document.
         most = self.inventory.n_bytes + documents
         wanted = self.config.validation.target(0)

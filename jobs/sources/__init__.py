@@ -47,6 +47,7 @@ __all__ = [
     "SourceSettings",
     "Split",
     "UnfitFileError",
+    "change",
     "list_files",
     "look_into",
     "look_into_each",
@@ -63,6 +64,7 @@ FORMATS = {
     "jsonl": "jobs.sources.jsonl",
     "text": "jobs.sources.text",
     "arrow": "jobs.sources.arrow",
+    "warc": "jobs.sources.warc",
 }
 # FineWeb's names; its `dump` is the crawl.
 DEFAULT_COLUMNS = {
@@ -278,6 +280,14 @@ def notices_of(
     ]
 
 
+def change(source: SourceSettings, listed: File | Split) -> str | None:
+    """What has become of a file since it was listed, `is gone` or `has changed`; None where it is the same."""
+    now = locate(source.path or "").stat(listed.path)
+    if now.size is None:
+        return "is gone"
+    return None if (now.size, now.version) == (listed.size, listed.version) else "has changed"
+
+
 def read(
     source: SourceSettings,
     split: Split,
@@ -308,12 +318,9 @@ def read(
     UserError
         The file is no longer the one that was listed.
     """
-    place = locate(source.path or "")
-    now = place.stat(split.path)
-    if (now.size, now.version) != (split.size, split.version):
-        what = "is gone" if now.size is None else "has changed"
+    if what := change(source, split):
         raise UserError(f"source {source.name!r}: {split.path} {what} since the run began; start it again")
-    with place.open(split.path) as file:
+    with locate(source.path or "").open(split.path) as file:
         yield from _format(source).read(
             file, split.places, split.start, _columns(source, columns), batch_bytes
         )

@@ -20,8 +20,8 @@ class Batch:
     records
         int64[d], index of each document in its file.
     text
-        large_string[d], or None for records that could not be read. Null where the input is null, and
-        empty where the input was not valid UTF-8.
+        large_string[d], or None for records that could not be read or have `content` instead. Null where the
+        input is null, and empty where the input was not valid UTF-8.
     valid
         bool[d], False where the text was not valid UTF-8 or could not be read.
     columns
@@ -30,6 +30,9 @@ class Batch:
     error
         Why these records could not be read, or, where there is text, why some of their columns could not;
         one plain sentence.
+    content
+        large_binary[d], in place of the text, from containers of raw pages; the column `content_type` says what
+        the bytes are.
     """
 
     records: np.ndarray
@@ -37,6 +40,7 @@ class Batch:
     valid: np.ndarray
     columns: dict[str, pa.Array] = field(default_factory=dict)
     error: str | None = None
+    content: pa.LargeBinaryArray | None = None
 
     def __len__(self) -> int:
         return len(self.records)
@@ -54,6 +58,7 @@ class Batch:
             self.valid[rows],
             {name: values.take(chosen) for name, values in self.columns.items()},
             self.error,
+            self.content.take(chosen) if self.content is not None else None,
         )
 
     @classmethod

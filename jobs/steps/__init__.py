@@ -1,6 +1,6 @@
 """What the annotate pass does to each document before it is measured, one module a step.
 
-`documents` applies the steps of a source in their order (FineWeb's): the keyed sample, extraction, language. A
+`documents` applies the steps of a source in their order (FineWeb's): the keyed sample, URLs, extraction, language. A
 document that a step drops keeps its row, with the step's reason as its fate, and goes no further.
 """
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from jobs import ledger, sources
 from jobs.runtime import fingerprint
-from jobs.steps import extraction, language
+from jobs.steps import extraction, language, urls
 from kernels import permutation
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Libraries whose release can change what a step finds.
 PAGE_LIBRARIES = ("trafilatura", "resiliparse", "lxml", "justext", "brotli", "zstandard")
+URL_LIBRARIES = ("idna",)
 LANGUAGE_LIBRARIES = ("fasttext-predict", "babel")
 
 
@@ -72,8 +73,10 @@ def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
     begun = _read(path, batch, source)
     if source.weight < 1:
         begun = begun.dropped(_sampled_out(begun.doc_ids, source.weight))
+    if source.urls.used:
+        begun = _unblocked(begun, source)
     if source.has_pages:
-        begun = _extracted(begun, source)
+        begun = _extracted(begun, batch, source)
     if source.language.enabled:
         begun = _identified(begun, source)
     return begun
@@ -93,20 +96,21 @@ def texts(
     found: dict[int, str | None] = {}
     for batch in sources.read_batches(source, path, wanted, blocks):
         here = _read(path, batch, source)
-        here = _extracted(here, source) if source.has_pages else here
+        here = _extracted(here, batch, source) if source.has_pages else here
         found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
         found.update((record, None) for record in batch.records[~here.alive].tolist())
     return [found[record] for record in wanted]
 
 
 def check(source: "Source") -> None:
-    """Refuse, before any work, a model that the steps of a source cannot use.
+    """Refuse, before any work, a model or a list that the steps of a source cannot use.
 
     Raises
     ------
     UserError
         One sentence that names the file or the language.
     """
+    urls.check(source.urls)
     language.check(source.language)
 
 
@@ -115,9 +119,11 @@ def identity(source: "Source") -> dict[str, Any]:
     return {
         "content": source.content,
         "weight": source.weight,
+        "urls": urls.identity(source.urls),
         "extraction": source.extraction.model_dump() if source.has_pages else None,
         "language": language.identity(source.language),
         "versions": fingerprint.versions(
+            *(URL_LIBRARIES if source.urls.used else ()),
             *(PAGE_LIBRARIES if source.has_pages else ()),
             *(LANGUAGE_LIBRARIES if source.language.enabled else ()),
         ),
@@ -125,12 +131,13 @@ def identity(source: "Source") -> dict[str, Any]:
 
 
 def _read(path: str, batch: sources.Batch, source: "Source") -> Documents:
-    text = batch.text if batch.text is not None else pa.array([""] * len(batch), pa.large_string())
+    text = pa.repeat(_text(""), len(batch)) if batch.text is None else batch.text
+    raw = text if batch.content is None else batch.content
     return Documents(
         ledger.doc_ids(source.name, path, batch.records),
         pc.fill_null(text, ""),
         _fates_at_input(batch),
-        np.asarray(pc.fill_null(pc.binary_length(text), 0)),
+        np.asarray(pc.fill_null(pc.binary_length(raw), 0)),
         batch.columns,
     )
 
@@ -138,10 +145,11 @@ def _read(path: str, batch: sources.Batch, source: "Source") -> Documents:
 def _fates_at_input(batch: sources.Batch) -> pa.StringArray:
     """Why a document cannot be used at all; null for one that can."""
     d = len(batch.records)
-    if batch.text is None:
+    raw = batch.text if batch.content is None else batch.content
+    if raw is None:
         return pa.array([ledger.UNREADABLE] * d, pa.string())
-    null = np.asarray(pc.is_null(batch.text))
-    empty = ~null & (np.asarray(pc.fill_null(pc.binary_length(batch.text), 0)) == 0)
+    null = np.asarray(pc.is_null(raw))
+    empty = ~null & (np.asarray(pc.fill_null(pc.binary_length(raw), 0)) == 0)
     fate = np.full(d, None, dtype=object)
     fate[empty] = ledger.EMPTY_TEXT
     fate[~batch.valid] = ledger.INVALID_UTF8
@@ -155,13 +163,24 @@ def _sampled_out(doc_ids: np.ndarray, weight: float) -> pa.StringArray:
     return _where((hashes >> np.uint64(11)) >= weight * 2**53, ledger.SAMPLED_OUT)
 
 
-def _extracted(begun: Documents, source: "Source") -> Documents:
+def _unblocked(begun: Documents, source: "Source") -> Documents:
+    """Without what the lists of domains and words block; a source without URLs has nothing to block."""
+    if "url" not in begun.columns:
+        return begun
+    return begun.dropped(urls.load(source.urls).fates(begun.columns["url"]))
+
+
+def _extracted(begun: Documents, batch: sources.Batch, source: "Source") -> Documents:
     """Pages that are still there get their text; that of a column is UTF-8, whatever the page declares."""
     rows = np.flatnonzero(begun.alive)
-    content = begun.text.take(pa.array(rows)).cast(pa.large_binary())
-    kinds = pa.repeat(pa.scalar("text/html; charset=utf-8", pa.large_string()), len(rows))
+    chosen = pa.array(rows)
+    if batch.content is not None:
+        content, kinds = batch.content.take(chosen), batch.columns["content_type"].take(chosen)
+    else:
+        content = begun.text.take(chosen).cast(pa.large_binary())
+        kinds = pa.repeat(_text("text/html; charset=utf-8"), len(rows))
     pages = extraction.extract(content, kinds, source.extraction)
-    d = len(begun.fate)
+    d = len(batch)
     text = pc.fill_null(_spread(pages.text, rows, d), "")
     return replace(begun, text=text).dropped(_spread(pages.fate, rows, d))
 

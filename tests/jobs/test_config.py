@@ -13,7 +13,8 @@ from jobs.errors import UserError
 
 @pytest.mark.parametrize("preset", config.presets())
 def test_presets_are_valid_and_survive_a_round_trip(preset: str) -> None:
-    loaded = config.load(preset)
+    wanting = ["sources.0.path=data"] if preset in {"common-crawl", "wet"} else []
+    loaded = config.load(preset, wanting)
     raw = yaml.safe_load(yaml.safe_dump(loaded.model_dump(mode="json", exclude_unset=True)))
     assert config.Config.model_validate(raw) == loaded
 
@@ -36,6 +37,15 @@ def test_defaults_are_the_seeds() -> None:
         (
             "near_duplicates.bnads=3",
             "near_duplicates.bnads is not a setting; did you mean near_duplicates.bands?",
+        ),
+        ("sources=[{name: a, format: warc}]", "sources.0: source 'a' has no path"),
+        (
+            "sources=[{name: a, format: warc, path: x, content: html}]",
+            "content is 'html', but records of web archives",
+        ),
+        (
+            "sources=[{name: a, format: warc, path: x, columns: {text: b}}]",
+            "columns.text is 'b', but the text of a web archive",
         ),
         ("near_duplicates.bands=3", "bands × rows is 3 × 8 = 24, but hashes is 112; the two must be equal"),
         ("nonsense=1", "nonsense is not a setting"),

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import ledger, steps
-from jobs.config import Extraction, Language, Source
+from jobs.config import Extraction, Language, Source, Urls
+from jobs.errors import UserError
 from jobs.sources.batches import Batch
 from jobs.steps import language
 from jobs.steps.extraction import extract
@@ -71,6 +72,71 @@ def test_a_page_beyond_its_time_is_dropped_alone() -> None:
     assert found.fate.to_pylist() == [None, "extraction.timeout", None]
     assert ENGLISH in found.text[0].as_py()
     assert GERMAN in found.text[2].as_py()
+
+
+def test_pages_of_an_archive_are_what_their_records_say() -> None:
+    http = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=latin-1\r\n\r\n"
+    contents = [
+        (http + page("Käse, ".join([ENGLISH] * 2))).encode("latin-1"),
+        ENGLISH.encode(),
+        b"\x89PNG",
+        b"",
+    ]
+    kinds = ["application/http; msgtype=response", "text/plain", "image/png", "text/plain"]
+    records = Batch(
+        np.arange(4),
+        None,
+        np.ones(4, bool),
+        {"content_type": pa.array(kinds, pa.large_string())},
+        content=pa.array(contents, pa.large_binary()),
+    )
+    found = steps.documents("a.warc", records, Source(name="web", path="x", format="warc"))
+    assert found.fate.to_pylist() == [None, None, "extraction.content_type", "input.empty_text"]
+    assert "Käse" in found.text[0].as_py()
+    assert found.text[1].as_py() == ENGLISH
+    assert found.source_bytes.tolist() == [len(content) for content in contents]
+
+
+# ---------------------------------------------------------------- URLs
+
+
+def test_what_is_blocked_is_not_extracted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "domains").write_text("blocked.example\n")
+    (tmp_path / "words").write_text("casino\n")
+    lists = Urls(domains=(str(tmp_path),), words=(str(tmp_path / "words"),))
+    source = Source(name="web", path="x", content="html", urls=lists)
+    addresses = [
+        "http://www.blocked.example/a",
+        "https://fine.example/Casino.html",
+        None,
+        "http://fine.example/",
+    ]
+    urls = pa.array(addresses, pa.large_string())
+    seen: list[int] = []
+    monkeypatch.setattr(steps.extraction, "extract", lambda *a: seen.append(len(a[0])) or extract(*a))
+    found = steps.documents("a", batch([page(ENGLISH)] * 4, url=urls), source)
+    assert found.fate.to_pylist() == ["urls.domain", "urls.word", None, None]
+    assert seen == [2]
+
+
+def test_lists_for_a_source_without_urls_are_refused(
+    tmp_path: Path, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "domains").write_text("blocked.example\n")
+    pq.write_table(pa.table({"text": [ENGLISH]}), tmp_path / "a.parquet")
+    blocked = f"urls.domains=['{tmp_path / 'domains'}']"
+    assert run_job(tmp_path / "a.parquet", tmp_path / "out", cluster, blocked) == 2
+    assert "source 'web': urls names lists, but no file has URLs" in capsys.readouterr().err
+
+
+def test_lists_are_part_of_what_a_step_is(tmp_path: Path) -> None:
+    (tmp_path / "domains").write_text("blocked.example\n")
+    source = Source(name="web", path="x", urls=Urls(domains=(str(tmp_path / "domains"),)))
+    before = steps.identity(source)
+    (tmp_path / "domains").write_text("blocked.example\nother.example\n")
+    assert steps.identity(source) != before
+    with pytest.raises(UserError, match="no such file"):
+        steps.check(Source(name="web", path="x", urls=Urls(words=("absent",))))
 
 
 # ---------------------------------------------------------------- the sample and the main job
