@@ -7,6 +7,7 @@ import sys
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from warcio.statusandheaders import StatusAndHeaders
@@ -35,25 +36,23 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
         table = pq.read_table(path)
         pq.write_table(table.append_column("content", table["text"]), folder / "data" / path.name)
     (folder / "crawl").mkdir()
-    write_crawl(folder / "crawl" / "CC-MAIN-2024-22.warc.gz", table["text"].to_pylist())
+    write_crawl(folder / "crawl" / "CC-MAIN-2024-22.warc.gz", pages=300)
     return folder
 
 
-def write_crawl(path: Path, texts: list[str]) -> None:
-    """A page for each text, in what the language model takes for English."""
+def write_crawl(path: Path, pages: int) -> None:
+    """Pages of this README's words, which are English, each in another order."""
+    random = np.random.default_rng(0)
+    vocabulary = re.findall(r"[A-Za-z]{2,}[,.;:]?(?= )", FENCE.sub("", README))
     with path.open("wb") as file:
         writer = WARCWriter(file, gzip=True)
-        for i, text in enumerate(texts):
-            english = (
-                f"<p>This is the page about the number {i} of all the things that are in the world.</p>" * 4
-            )
-            page = f"<html><body><article>{english}<p>{text[:100]}</p></article></body></html>".encode()
+        for i in range(pages):
+            text = " ".join(random.choice(vocabulary, 200))
+            page = f"<html><body><article><p>{text}</p></article></body></html>".encode()
             head = StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
-            writer.write_record(
-                writer.create_warc_record(
-                    f"https://example.org/{i}", "response", payload=BytesIO(page), http_headers=head
-                )
-            )
+            url = f"https://example.org/{i}"
+            record = writer.create_warc_record(url, "response", payload=BytesIO(page), http_headers=head)
+            writer.write_record(record)
 
 
 def test_the_readme_shows_what_this_test_knows() -> None:
