@@ -46,6 +46,10 @@ class FilesServer:
         Every GET is answered 200 with the whole file.
     status
         Every GET is answered with this status.
+    retry_after
+        With that status, the seconds to wait that the server names.
+    most_at_a_time
+        GETs that had come and were held by `before` at the same time, at most.
     before
         Called with the number of each GET, from 1, before it is answered.
     """
@@ -58,6 +62,9 @@ class FilesServer:
     cut_every: int | None = None
     ignore_ranges: bool = False
     status: int | None = None
+    retry_after: int | None = None
+    at_a_time: int = 0
+    most_at_a_time: int = 0
     before: Callable[[int], None] = lambda number: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -71,7 +78,11 @@ class FilesServer:
         with self.lock:
             self.requests.append((path, wanted))
             number = len(self.requests)
+            self.at_a_time += 1
+            self.most_at_a_time = max(self.most_at_a_time, self.at_a_time)
         self.before(number)
+        with self.lock:
+            self.at_a_time -= 1
         return number
 
 
@@ -98,6 +109,8 @@ def _handler(server: FilesServer) -> type[http.server.BaseHTTPRequestHandler]:
         def refuse(self, status: int) -> None:
             self.send_response(status)
             self.send_header("Content-Length", "0")
+            if server.retry_after:
+                self.send_header("Retry-After", str(server.retry_after))
             self.end_headers()
 
         def answer(self, whole: bool, cut: bool = False) -> None:

@@ -43,21 +43,23 @@ def parser() -> argparse.ArgumentParser:
     add("--urls", type=Path, metavar="FILE", help="a file with one SOURCE on each line")
     add(
         "--output",
-        type=Path,
         required=True,
         metavar="DIR",
-        help="the sample's folder, new or of this command",
+        help="folder for the sample, a new one or one that the same command began",
     )
     choice = parser.add_mutually_exclusive_group(required=True)
     choice.add_argument("--every", type=_positive, metavar="N", help="take every N-th row group of each file")
     choice.add_argument(
-        "--documents", type=_positive, metavar="N", help="take at least so many, evenly spaced over all files"
+        "--documents",
+        type=_positive,
+        metavar="N",
+        help="take row groups with at least so many, evenly spaced over all files",
     )
     choice.add_argument(
         "--bytes",
         type=_bytes,
         metavar="SIZE",
-        help="take at least so much as stored, such as 500MB, evenly spaced",
+        help="take row groups of at least this size as stored, such as 500MB, evenly spaced over all files",
     )
     add("--offset", type=int, metavar="K", help="with --every: begin at row group K (default: 0)")
     add(
@@ -71,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
         "--local",
         type=Path,
         metavar="DIR",
-        help="read files that are already whole in this folder, by name, size and footer, instead of fetching them",
+        help="read originals of which this folder has whole copies (same name, size and footer) from there",
     )
     add("--connections", type=_positive, default=8, metavar="N", help="requests at a time (default: 8)")
     add(
@@ -85,10 +87,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str, least: int = 0) -> int:
-    value = int(text)
-    if value < least:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of at least {least}")
-    return value
+    if not text.strip().isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+    return int(text)
 
 
 def _positive(text: str) -> int:
@@ -98,7 +99,10 @@ def _positive(text: str) -> int:
 def _bytes(text: str) -> int:
     from dask.utils import parse_bytes
 
-    return _positive(str(parse_bytes(text)))
+    try:
+        return _positive(str(parse_bytes(text)))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size, such as 500MB or 2GiB") from None
 
 
 def main(arguments: list[str] | None = None) -> int:

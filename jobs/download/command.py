@@ -27,7 +27,11 @@ def run(options: argparse.Namespace) -> int:
     UserError
         The output holds something else, or the data set cannot be read as asked.
     """
-    out, console = options.output, Console()
+    if "://" in options.output:
+        raise UserError(
+            f"--output {options.output} is a URL; a sample is written to a folder of this machine"
+        )
+    out, console = Path(options.output), Console()
     request = _request(options)
     with checkpoint.locked(out):
         manifest = _finished(out, request)
@@ -50,6 +54,8 @@ def _request(options: argparse.Namespace) -> Request:
         sources += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
     if not sources:
         raise UserError("name a SOURCE, or a file of URLs with --urls")
+    if options.columns == []:
+        raise UserError("--columns names no column")
     if options.offset is not None and options.every is None:
         raise UserError("--offset goes with --every")
     if options.every and not 0 <= (options.offset or 0) < options.every:
@@ -147,12 +153,13 @@ def _plan(
         found = checkpoint.read_json(staging.plan)
         _refuse_other(out, {"request": found["request"]}, request)
         return Plan.model_validate(found)
-    plan = plans.make(request, staging, fetcher, pool)
+    plan = plans.make(request, staging, fetcher, pool, console)
     groups = sum(len(file.row_groups) for file in plan.files)
     console.line(
         f"{request.choice}: {groups:,} of {plan.row_groups:,} row groups, "
         f"{sum(file.documents for file in plan.files):,} documents, "
-        f"{sum(file.n_bytes for file in plan.files) / 1e6:,.1f} MB, from {len(plan.files):,} files"
+        f"{sum(file.n_bytes for file in plan.files) / 1e6:,.1f} MB, "
+        f"from {sum(bool(file.row_groups) for file in plan.files):,} of {len(plan.files):,} files"
     )
     _warn(plan, console)
     return plan
@@ -196,7 +203,7 @@ def summary(manifest: dict[str, Any]) -> list[str]:
     ]
     column, first = plan.request.crawl, plan.first_files
     if first is None or not totals["crawls"]:
-        return [*lines, f"crawls not counted: the sample has no column {column!r} (name it with --crawl)"]
+        return [*lines, f"crawls not counted: no column {column!r} names them (tell which with --crawl)"]
     files = "the first file" if first.files == 1 else f"the first {first.files:,} files"
     least = "" if first.exact else "at least "
     return [

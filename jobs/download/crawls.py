@@ -80,8 +80,8 @@ def first_files(
 
 
 def count(table: pa.Table, column: str) -> dict[str, int]:
-    """Documents of each crawl in a table, sorted; those without one are left out."""
-    if column not in table.column_names:
+    """Documents of each crawl in a table, sorted; those without one are left out, and so is a list or a struct."""
+    if column not in table.column_names or pa.types.is_nested(table.schema.field(column).type):
         return {}
     counts = pc.value_counts(table[column].combine_chunks()).to_pylist()
     return dict(sorted((str(one["values"]), one["counts"]) for one in counts if one["values"] is not None))

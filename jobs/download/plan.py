@@ -15,6 +15,7 @@ from jobs.download.choice import Choice
 from jobs.download.ranges import Fetcher, Identity, place
 from jobs.errors import UserError
 from jobs.runtime import checkpoint
+from jobs.runtime.console import Console
 from jobs.sources import parquet, storage
 
 STAGING = ".download"
@@ -108,13 +109,13 @@ class Staging:
         """Footer of the file that the sample calls `name`."""
         return self.folder / f"{name}.footer"
 
+    def original(self, name: str) -> Path:
+        """Which file the footer is of."""
+        return self.folder / f"{name}.original.json"
+
     def part(self, name: str, row_group: int) -> Path:
         """Column chunks of one row group, one after the other."""
         return self.folder / f"{name}.{row_group}.part"
-
-    def parts(self) -> int:
-        """How many row groups are here."""
-        return sum(not path.name.startswith(".") for path in self.folder.rglob("*.part"))
 
     def file(self, name: str) -> Path:
         """A file of the sample while it is written: what a killed run leaves of it goes with this folder."""
@@ -147,7 +148,7 @@ class _Looked:
         )
 
 
-def make(request: Request, staging: Staging, fetcher: Fetcher, pool: Executor) -> Plan:
+def make(request: Request, staging: Staging, fetcher: Fetcher, pool: Executor, console: Console) -> Plan:
     """Find the data set's files, fetch their footers, choose row groups, and look what the first files hold.
 
     Raises
@@ -156,10 +157,14 @@ def make(request: Request, staging: Staging, fetcher: Fetcher, pool: Executor) -
         A file cannot be reached, is no Parquet or lacks a column; or nothing would be taken.
     """
     # 1. Which files there are, and what each is called in the sample.
-    urls = [url for source in request.sources for url in _files(source)]
+    urls = [url for source in request.sources for url in _files(source, console)]
     named = sorted(zip(names(urls), urls, strict=True))
     # 2. Their footers.
-    looked = list(pool.map(lambda one: _look(one[0], one[1], request, staging, fetcher), named))
+    looked = []
+    with console.job("footers", len(named), "files") as meter:
+        for one in pool.map(lambda one: _look(one[0], one[1], request, staging, fetcher), named):
+            meter.advance()
+            looked.append(one)
     # 3. Which row groups.
     chosen = _choose(request.choice, looked)
     files = [one.taken(row_groups) for one, row_groups in zip(looked, chosen, strict=True)]
@@ -175,15 +180,21 @@ def make(request: Request, staging: Staging, fetcher: Fetcher, pool: Executor) -
     return plan
 
 
-def _files(source: str) -> list[str]:
+def _files(source: str, console: Console) -> list[str]:
     """Files at a path or URL, in full; a plain HTTP URL is one file, since HTTP cannot list."""
     found = storage.locate(source)
-    if isinstance(found, storage.Local):
-        return [str(found.root / entry.path) for entry in found.listing(parquet.SUFFIXES).entries]
-    if source.startswith(("http://", "https://")) and not found.pattern:
+    if source.startswith(("http://", "https://")) and isinstance(found, storage.Remote) and not found.pattern:
         return [source]
-    entries = found.listing(parquet.SUFFIXES).entries
-    return [found.system.unstrip_protocol(f"{found.root}/{entry.path}") for entry in entries]
+    listing = found.listing(parquet.SUFFIXES)
+    if listing.skipped:
+        path, reason = listing.skipped[0]
+        others = f" and {len(listing.skipped) - 1:,} more" if len(listing.skipped) > 1 else ""
+        console.warn(f"{source}: passed over {path} ({reason}){others}")
+    if not listing.entries:
+        raise UserError(f"there is no Parquet file at {source}")
+    if isinstance(found, storage.Local):
+        return [str(found.root / entry.path) for entry in listing.entries]
+    return [found.system.unstrip_protocol(f"{found.root}/{entry.path}") for entry in listing.entries]
 
 
 def names(urls: Sequence[str]) -> list[str]:
@@ -192,10 +203,8 @@ def names(urls: Sequence[str]) -> list[str]:
     Raises
     ------
     UserError
-        There is no file, or two would have one name.
+        Two would have one name.
     """
-    if not urls:
-        raise UserError("there is no Parquet file at the source")
     parts = [_parts(url) for url in urls]
     folders = [one[:-1] for one in parts]
     common = sum(
@@ -220,18 +229,32 @@ def _parts(url: str) -> list[str]:
 
 
 def _look(name: str, url: str, request: Request, staging: Staging, fetcher: Fetcher) -> _Looked:
-    identity, footer = footers.fetch(fetcher, place(url))
+    identity, footer = _footer(name, url, staging, fetcher)
     metadata = footers.parse(footer, url)
     has = footers.names(metadata)
     absent = [column for column in request.columns or () if column not in has]
     if absent:
         raise UserError(f"{url} has no column {absent[0]!r}; its columns are {', '.join(has)}")
-    with checkpoint.written(staging.footer(name)) as file:
-        file.write(footer)
     numbers = range(metadata.num_row_groups)
     documents = [metadata.row_group(number).num_rows for number in numbers]
     n_bytes = [footers.length(footers.chunks(metadata, number, request.columns)) for number in numbers]
     return _Looked(name, url, identity, np.array(documents, np.int64), np.array(n_bytes, np.int64))
+
+
+def _footer(name: str, url: str, staging: Staging, fetcher: Fetcher) -> tuple[Identity, bytes]:
+    """A file's identity and footer, from a run that was stopped before it had all, or from the file.
+
+    Whether the file is still the one that it was is seen when its row groups are fetched.
+    """
+    path, original = staging.footer(name), staging.original(name)
+    if original.is_file() and (known := checkpoint.read_json(original))["url"] == url:
+        return Identity(known["size"], known["version"]), path.read_bytes()
+    original.unlink(missing_ok=True)
+    identity, footer = footers.fetch(fetcher, place(url))
+    with checkpoint.written(path) as file:
+        file.write(footer)
+    checkpoint.write_json(original, {"url": url, "size": identity.size, "version": identity.version})
+    return identity, footer
 
 
 def _choose(wanted: Choice, looked: Sequence[_Looked]) -> list[list[int]]:

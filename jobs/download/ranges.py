@@ -4,6 +4,8 @@ Every answer says which file it was taken from (size and entity tag), so one tha
 failure that may pass is tried again after a wait that doubles; one that will not becomes a sentence at once.
 """
 
+import asyncio
+import concurrent.futures
 import os
 import re
 import threading
@@ -24,6 +26,7 @@ PIECE = 16 * 2**20  # of one request: what a broken connection can cost, and wha
 FIRST_WAIT = 0.5  # seconds, doubled with each attempt
 LONGEST_WAIT = 60.0
 _SILENCE = 60.0  # seconds without a byte after which a connection counts as broken
+_GLANCE = 0.2  # seconds between two looks whether the user has interrupted
 _PASSING = {408, 425, 429, 500, 502, 503, 504}  # HTTP statuses worth another attempt
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
@@ -53,8 +56,11 @@ class Place(Protocol):
 
     url: str
 
-    def fetch(self, start: int, stop: int) -> tuple[bytes, Identity]:
-        """Bytes from `start` up to `stop` or the file's end; raises PassingError, or UserError for good."""
+    def fetch(self, start: int, stop: int, stopped: threading.Event) -> tuple[bytes, Identity]:
+        """Bytes from `start` up to `stop` or the file's end; raises PassingError, or UserError for good.
+
+        Where the storage may stay silent for long, StoppedError soon after `stopped` is set.
+        """
 
 
 def place(url: str) -> Place:
@@ -82,7 +88,7 @@ class LocalFile:
     def __init__(self, path: Path) -> None:
         self.url, self.path = str(path), path
 
-    def fetch(self, start: int, stop: int) -> tuple[bytes, Identity]:
+    def fetch(self, start: int, stop: int, stopped: threading.Event) -> tuple[bytes, Identity]:
         """See `Place`."""
         try:
             with self.path.open("rb") as file:
@@ -99,7 +105,7 @@ class StoredFile:
     def __init__(self, url: str, system: Any, inner: str) -> None:
         self.url, self.system, self.inner = url, system, inner
 
-    def fetch(self, start: int, stop: int) -> tuple[bytes, Identity]:
+    def fetch(self, start: int, stop: int, stopped: threading.Event) -> tuple[bytes, Identity]:
         """See `Place`. Without fsspec's read-ahead; s3fs itself refuses another version than it opened."""
         try:
             self.system.invalidate_cache(self.inner)
@@ -126,17 +132,24 @@ class HttpFile:
     def __init__(self, url: str, system: Any, address: str, headers: dict[str, str] | None = None) -> None:
         self.url, self.system, self.address, self.headers = url, system, address, headers or {}
 
-    def fetch(self, start: int, stop: int) -> tuple[bytes, Identity]:
+    def fetch(self, start: int, stop: int, stopped: threading.Event) -> tuple[bytes, Identity]:
         """See `Place`."""
         import aiohttp
 
+        answer = asyncio.run_coroutine_threadsafe(self._get(start, stop), self.system.loop)
+        while not concurrent.futures.wait([answer], _GLANCE).done:
+            if stopped.is_set():
+                answer.cancel()
+                raise StoppedError
         try:
-            answer: tuple[bytes, Identity] = fsspec.asyn.sync(self.system.loop, self._get, start, stop)
+            return answer.result()
         except aiohttp.InvalidURL:
             raise UserError(f"{self.url} is not a URL") from None
+        except aiohttp.ClientConnectorError as error:
+            why = storage.said(error.os_error)
+            raise PassingError(f"no connection to {error.host}:{error.port} ({why})") from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise PassingError(storage.said(error)) from error
-        return answer
 
     async def _get(self, start: int, stop: int) -> tuple[bytes, Identity]:
         import aiohttp
@@ -220,7 +233,7 @@ class Fetcher:
 
     def identify(self, file: Place) -> tuple[bytes, Identity]:
         """The file's first four bytes, the least that an answer can hold, and its identity."""
-        return self._patiently(file, lambda: file.fetch(0, 4))
+        return self._patiently(file, lambda: file.fetch(0, 4, self.stopped))
 
     def read(self, file: Place, identity: Identity, start: int, stop: int) -> bytes:
         """All bytes from `start` to `stop` of a file that must be the one it was.
@@ -239,7 +252,7 @@ class Fetcher:
 
     def _piece(self, file: Place, identity: Identity, start: int, stop: int) -> bytes:
         def whole() -> tuple[bytes, Identity]:
-            body, now = file.fetch(start, stop)
+            body, now = file.fetch(start, stop, self.stopped)
             check(file.url, identity, now)
             if len(body) != stop - start:
                 raise PassingError(f"{len(body):,} bytes came instead of {stop - start:,}")

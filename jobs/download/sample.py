@@ -95,15 +95,17 @@ class Download:
         """Fetch and write what is not there; records of all files by name."""
         records = {file.name: self.record(file) for file in self.plan.files if file.row_groups}
         missing = [file for file in self.plan.files if file.row_groups and records[file.name] is None]
-        groups = sum(len(file.row_groups) for file in missing)
-        done = sum(len(file.row_groups) for file in self.plan.files) - groups + self.staging.parts()
-        if done:
+        groups = sum(
+            not self.staging.part(file.name, n).is_file() for file in missing for n in file.row_groups
+        )
+        if done := sum(len(file.row_groups) for file in self.plan.files) - groups:
             console.line(f"{'download':<16} {done:,} row groups are already there")
         with console.job("download", groups, "row groups") as meter:
             parts = (part for file in missing for part in self.parts(file))
             ready: list[Part] = []
             for part, came in _in_order(pool, self._bring, parts, AHEAD * connections):
-                meter.advance(part.documents * came, footers.length(part.spans) * came)
+                if came:
+                    meter.advance(part.documents, footers.length(part.spans))
                 ready.append(part)
                 if part.number == part.taken.row_groups[-1]:
                     records[part.taken.name] = self.write(part.taken, ready)
@@ -144,7 +146,7 @@ class Download:
         if path is None or not path.is_file() or path.stat().st_size != file.size:
             return None
         copy = LocalFile(path)
-        tail, identity = copy.fetch(file.size - len(footer), file.size)
+        tail, identity = copy.fetch(file.size - len(footer), file.size, self.fetcher.stopped)
         return (copy, identity) if tail == footer else None
 
     def _bring(self, part: Part) -> tuple[Part, bool]:

@@ -15,7 +15,7 @@ from jobs import sources
 from jobs.errors import UserError
 from jobs.runtime.cluster import connected
 from jobs.sources import storage
-from tests.jobs.test_sources import Settings, numbered, read_all, records_of, texts_of, write
+from tests.jobs.test_sources import Settings, numbered, read_all, read_records, records_of, texts_of, write
 from tests.servers import S3Server, files_server, s3_server
 
 
@@ -82,7 +82,7 @@ def test_parquet(prefix, below, paths):
     texts = [text for path in paths for text in numbered(30 if path == "b.parquet" else 5)]
     for split_bytes in (1, 2**25):
         assert texts_of(read_all(source, split_bytes)) == texts
-    assert sources.read_records(source, paths[0], [3, 0]) == [numbered(30)[3], numbered(30)[0]]
+    assert read_records(source, paths[0], [3, 0]) == [numbered(30)[3], numbered(30)[0]]
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "jsonl.gz"])
