@@ -15,6 +15,7 @@ from jobs import sources
 from jobs.errors import UserError
 from jobs.runtime.cluster import connected
 from jobs.sources import storage
+from tests.conftest import digests, run_job
 from tests.jobs.test_sources import Settings, numbered, read_all, read_records, records_of, texts_of, write
 from tests.servers import S3Server, files_server, s3_server
 
@@ -160,6 +161,19 @@ def test_workers_reach_the_bucket_by_the_environment(s3, prefix):
         found = client.gather(client.map(task, [source] * len(splits), splits))
     assert [text for _, texts in found for text in texts] == numbered(30) + numbered(5)
     assert {pid for pid, _ in found}.isdisjoint({os.getpid()})
+
+
+def test_the_main_job_reads_a_bucket(s3, corpus, finished, cluster, tmp_path):
+    """To the same bytes as from a folder."""
+    from distributed import Client
+
+    def lead(environment: dict[str, str]) -> None:
+        os.environ.update(environment)
+
+    with Client(cluster) as client:
+        client.run(lead, s3.environment)
+    assert run_job(s3.upload(corpus, "corpus"), tmp_path / "out", cluster) == 0
+    assert digests(tmp_path / "out", "shards", "ledger") == digests(finished, "shards", "ledger")
 
 
 # ---------------------------------------------------------------- what fsspec's HTTP calls "not found"
