@@ -78,7 +78,7 @@ def _finished(out: Path, request: Request) -> dict[str, Any] | None:
     Where files of a finished sample are missing or damaged, it becomes an unfinished one without these.
     """
     staging = Staging(out / plans.STAGING)
-    path = out / checkpoint.MANIFEST
+    path = out / plans.MANIFEST
     if not path.is_file():
         if not staging.folder.is_dir():
             _refuse_foreign(out)
@@ -121,9 +121,10 @@ def _download(out: Path, request: Request, options: argparse.Namespace, console:
         download = Download(plan, out, staging, fetcher, options.local)
         records = download.run(pool, options.connections, console)
     manifest = {"plan": plan.model_dump(mode="json"), "files": records, "figures": figures(plan, records)}
-    checkpoint.write_json(out / checkpoint.MANIFEST, manifest)
+    checkpoint.write_json(out / plans.MANIFEST, manifest)
     shutil.rmtree(staging.folder)
-    console.line(f"fetched {fetcher.n_bytes / 1e6:,.1f} MB in {fetcher.requests:,} requests")
+    failed = f"; {fetcher.repeated:,} more failed and were repeated" if fetcher.repeated else ""
+    console.line(f"fetched {fetcher.n_bytes / 1e6:,.1f} MB in {fetcher.requests:,} requests{failed}")
     return manifest
 
 

@@ -19,6 +19,7 @@ from jobs.runtime.console import Console
 from jobs.sources import parquet, storage
 
 STAGING = ".download"
+MANIFEST = "_manifest.json"  # a name that Arrow and Dask pass over when they read the folder as Parquet
 
 
 class Request(BaseModel):

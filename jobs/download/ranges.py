@@ -146,7 +146,8 @@ class HttpFile:
         except aiohttp.InvalidURL:
             raise UserError(f"{self.url} is not a URL") from None
         except aiohttp.ClientConnectorError as error:
-            why = storage.said(error.os_error)
+            number = error.os_error.errno or 0  # those of name look-ups are negative
+            why = os.strerror(number) if number > 0 else storage.said(error.os_error)
             raise PassingError(f"no connection to {error.host}:{error.port} ({why})") from error
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise PassingError(storage.said(error)) from error
@@ -221,14 +222,14 @@ class Fetcher:
     ----------
     stopped
         Once set, whoever waits or begins a request gets StoppedError.
-    n_bytes, requests
-        What was received, and in how many answers.
+    n_bytes, requests, repeated
+        What was received, in how many answers, and how many attempts failed before.
     """
 
     def __init__(self, retries: int) -> None:
         self.retries = retries
         self.stopped = threading.Event()
-        self.n_bytes = self.requests = 0
+        self.n_bytes = self.requests = self.repeated = 0
         self._lock = threading.Lock()
 
     def identify(self, file: Place) -> tuple[bytes, Identity]:
@@ -270,6 +271,8 @@ class Fetcher:
                 body, identity = attempt()
             except PassingError as error:
                 last = error
+                with self._lock:
+                    self.repeated += 1
                 if failures < self.retries:
                     self.stopped.wait(min(LONGEST_WAIT, max(error.after, FIRST_WAIT * 2**failures)))
             else:

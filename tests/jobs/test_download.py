@@ -200,6 +200,7 @@ def test_the_sample_is_a_source(run, server, tmp_path):
     assert run(*urls(server), "--every", 4, "--output", tmp_path / "out").status == 0
     source = Settings(str(tmp_path / "out"))
     assert sources.list_files(source).records == FILES * GROUPS // 4 * ROWS
+    assert pq.read_table(tmp_path / "out").num_rows == FILES * GROUPS // 4 * ROWS
 
 
 @settings(max_examples=300, deadline=None)
@@ -269,7 +270,7 @@ def test_files_of_few_row_groups(run, data, tmp_path):
 
 def crawls_of_first_files(data: Path, out: Path) -> tuple[int, int]:
     """Slowly: crawls in the sample, and in row groups from the beginning with as many bytes in them."""
-    budget = json.loads((out / "manifest.json").read_text())["figures"]["n_bytes"]
+    budget = json.loads((out / "_manifest.json").read_text())["figures"]["n_bytes"]
     sample = {crawl for path in out.glob("*.parquet") for crawl in pq.read_table(path)["dump"].to_pylist()}
     first: set[str] = set()
     for path in sorted(data.glob("*.parquet")):
@@ -290,7 +291,7 @@ def test_crawls_against_the_first_files(run, tmp_path, monkeypatch, statistics, 
         done = run(*urls(server), "--every", 3, "--output", out)
     sample, first = crawls_of_first_files(data, out)
     assert first < sample
-    files = json.loads((out / "manifest.json").read_text())["plan"]["first_files"]["files"]
+    files = json.loads((out / "_manifest.json").read_text())["plan"]["first_files"]["files"]
     named = "the first file" if files == 1 else f"the first {files} files"
     assert f"crawls: {sample} in the sample, {first} in as many bytes from {named}\n" in done.out
 
@@ -302,7 +303,7 @@ def test_crawls_that_would_cost_too_much_to_count(run, tmp_path, monkeypatch):
         done = run(*urls(server), "--every", 3, "--output", out)
     sample, first = crawls_of_first_files(data, out)
     assert f"crawls: {sample} in the sample, at least " in done.out
-    said = json.loads((out / "manifest.json").read_text())["plan"]["first_files"]
+    said = json.loads((out / "_manifest.json").read_text())["plan"]["first_files"]
     assert not said["exact"]
     assert said["crawls"] <= first
 
@@ -385,6 +386,7 @@ def test_every_third_request_fails(run, server, tmp_path, expected, connections)
     server.fail_every = 3
     done = run(*urls(server), "--every", 4, "--connections", connections, "--output", tmp_path / "out")
     assert done.status == 0, done.err
+    assert f" requests; {len(server.requests) // 3} more failed and were repeated\n" in done.out
     assert content(tmp_path / "out") == expected
 
 
@@ -472,6 +474,7 @@ def test_no_server(run, tmp_path):
     done = run(url, "--every", 4, "--retries", 1, "--output", tmp_path / "out")
     assert done.status == 2
     assert f"{url} cannot be fetched: no connection to 127.0.0.1:" in done.err
+    assert "(Connection refused) (given up after 2 attempts)" in done.err
 
 
 def test_a_file_that_changes_on_the_way(run, tmp_path):
@@ -585,12 +588,12 @@ def test_a_killed_download_goes_on(server, tmp_path, expected):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert not (out / "manifest.json").exists()
+    assert not (out / "_manifest.json").exists()
     server.before = lambda number: None
     server.reset()
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     assert content(out) == expected
-    assert sorted(path.name for path in out.iterdir()) == [".lock", *sorted(expected), "manifest.json"]
+    assert sorted(path.name for path in out.iterdir()) == [".lock", *sorted(expected), "_manifest.json"]
     assert len(server.requests) < 12
 
 
