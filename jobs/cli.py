@@ -9,6 +9,7 @@ from jobs.errors import UserError
 
 COMMANDS = {
     "run": "documents to verified token shards, the whole pipeline",
+    "download": "sample a large Parquet data set by byte ranges, evenly over all its files",
     "corpus": "write the built-in corpus, the documentation of installed packages, as Parquet",
     "tokenizer": "train a tokenizer on a sample of the sources",
     "scurve": "measure how often near-duplicates are flagged, against the formula",

@@ -94,13 +94,13 @@ SMALL = [
 ]
 
 
-def settings(corpus: Path | None, *extra: str) -> list[str]:
+def settings(corpus: Path | str | None, *extra: str) -> list[str]:
     """Arguments of the main job for a small corpus."""
     source = [f"sources=[{{name: web, path: '{corpus}'}}]"] if corpus else []
     return [word for setting in [*source, *SMALL, *extra] for word in ("--set", setting)]
 
 
-def run_job(corpus: Path, out: Path, cluster: str, *extra: str) -> int:
+def run_job(corpus: Path | str, out: Path, cluster: str, *extra: str) -> int:
     """The main job in this process, on the tests' cluster."""
     from jobs.run import main
 

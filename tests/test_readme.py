@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from tests.conftest import ROOT
+from tests.servers import files_server
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,7 +36,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     (folder / "data").mkdir()
     for path in corpus.glob("*.parquet"):
         table = pq.read_table(path)
-        pq.write_table(table.append_column("content", table["text"]), folder / "data" / path.name)
+        with_content = table.append_column("content", table["text"])
+        pq.write_table(with_content, folder / "data" / path.name, row_group_size=50)
     (folder / "crawl").mkdir()
     write_crawl(folder / "crawl" / "CC-MAIN-2024-22.warc.gz", pages=300)
     return folder
@@ -60,13 +63,21 @@ def test_the_readme_shows_what_this_test_knows() -> None:
     assert len(blocks()) >= 9
 
 
-def test_every_command_and_snippet(checkout: Path, cluster: str) -> None:
+@pytest.fixture(scope="module")
+def hub(checkout: Path) -> Iterator[list[str]]:
+    """URLs of the files of a data set on a server."""
+    with files_server(checkout / "data") as server:
+        yield [f"{server.url}/{path.name}" for path in sorted((checkout / "data").glob("*.parquet"))]
+
+
+def test_every_command_and_snippet(checkout: Path, cluster: str, hub: list[str]) -> None:
     """About two minutes: the first command is the main job on the built-in corpus."""
     # The small data below cannot fill a vocabulary of 32,768.
     small = "--set tokenizer.train.vocab_size=700 --set shards.tokens=50000 --set shards.min_tokens=2000"
     standing_for = {
         "make run": "make --assume-old=.venv/.ready run",  # the environment is there
         "tcp://scheduler:8786": cluster,
+        "hf://datasets/HuggingFaceFW/fineweb-edu/sample/10BT": " ".join(hub),
         "/shared/out": str(checkout / "shared-out"),
         "/shared/data": str(checkout / "data"),
         "--config fineweb-edu\n": f"--config fineweb-edu --set validation.tokens=1000 {small}\n",
@@ -89,6 +100,8 @@ def test_every_command_and_snippet(checkout: Path, cluster: str) -> None:
         "out/common-crawl/ledger",
     ):
         assert (checkout / place).exists()
+    for place, documents in {"out/fineweb-edu": 300, "out/sampled": 300}.items():
+        assert pq.read_table(checkout / place).num_rows == documents
 
 
 def _run(command: list[str], folder: Path) -> str:

@@ -1,0 +1,7 @@
+"""`python -m jobs.download`."""
+
+import sys
+
+from jobs.download import main
+
+sys.exit(main())
