@@ -1,12 +1,14 @@
 """The loader, for training code: batches of a split, straight from its shards.
 
-Needs NumPy, PyTorch and the two small modules below, neither Dask nor Numba.
+Needs NumPy, PyTorch and three small modules of this project, neither Dask nor Numba.
 """
 
 import itertools
 import os
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +16,7 @@ import numpy.typing as npt
 
 from jobs.errors import UserError
 from jobs.formats import llmc
+from jobs.runtime.checkpoint import LOCK, MANIFEST
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +52,13 @@ class ShardLoader:
     Raises
     ------
     UserError
-        A shard is missing, damaged or foreign, or the split is too short for one batch.
+        A shard is missing, damaged or foreign, or the split is too short for one batch; or the output's shards are
+        not all packed.
+
+    Warns
+    -----
+    UserWarning
+        The output's last run did not come to its end, so that the shards may be of earlier settings.
 
     Examples
     --------
@@ -63,6 +72,7 @@ class ShardLoader:
     ) -> None:
         if B < 1 or T < 1:
             raise UserError(f"a batch needs at least one sequence of one token, but B is {B} and T is {T}")
+        _check_finished(Path(data_dir))
         paths = llmc.find_shards(data_dir, split)
         self.B, self.T = B, T
         self._dtype, sizes = llmc.read_headers(paths)
@@ -133,3 +143,15 @@ class ShardLoader:
                 f"a step is at least 0 and accum at least 1, but step is {step} and accum is {accum}"
             )
         return map(self.batch, itertools.count(step * accum))
+
+
+def _check_finished(out: Path) -> None:
+    """Refuse an output while its shards are packed, and warn of one whose last run did not come to its end."""
+    if not (out / LOCK).exists() or (out / MANIFEST).exists():
+        return
+    if not (out / "shards" / MANIFEST).exists():
+        raise UserError(f"the shards of {out} are not all packed: its last run stopped before; run it again")
+    warnings.warn(
+        f"the last run of {out} did not come to its end: its shards may be of earlier settings; run it again",
+        stacklevel=3,
+    )

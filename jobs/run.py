@@ -78,19 +78,29 @@ def prepare(options: argparse.Namespace) -> "Run":
 
 
 def refuse_foreign_output(out: Path) -> None:
-    """Refuse a folder whose content is someone's own: a job removes what it does not know from its folder."""
+    """Refuse a folder that holds what no run wrote: a job removes what it does not know from its folder."""
     from jobs.runtime.checkpoint import LOCK, MANIFEST
 
-    ours = (out / LOCK).exists() or (out / MANIFEST).exists()
-    in_the_way = [] if ours else sorted(name for name in JOBS if (out / name).exists())
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--output {out} is a file; give a new or empty folder")
+    present = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    ours = LOCK in present or MANIFEST in present
+    in_the_way = [name for name in present if name in JOBS and not ours]
     if in_the_way:
         raise UserError(
             f"--output {out} was not made by a run, and has a {in_the_way[0]} that a run would replace; choose another"
+        )
+    foreign = [name for name in present if name not in (*JOBS, MANIFEST) and not name.startswith(".")]
+    if foreign:
+        raise UserError(
+            f"--output {out} holds {foreign[0]!r}, which no run wrote; move it away, or give a new or empty folder"
         )
 
 
 def run_jobs(run: "Run", until: str | None) -> list[str]:
     """Do what is not done, in order; return the names of the jobs that had work."""
+    from jobs.runtime.checkpoint import MANIFEST
+
     run.console.line(f"output           {run.out}")
     did = []
     for name, module in jobs_of(run):
@@ -99,6 +109,7 @@ def run_jobs(run: "Run", until: str | None) -> list[str]:
         run.fingerprints[name] = module.job_fingerprint(run)
         checkpoint = run.checkpoint(name)
         if checkpoint.manifest() is None:
+            (run.out / MANIFEST).unlink(missing_ok=True)  # no finished run from here on until the end
             checkpoint.commit(module.run(run, checkpoint))
             did.append(name)
         if name == until:

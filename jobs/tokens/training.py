@@ -40,7 +40,7 @@ def train(texts: Iterator[list[str]], vocab_size: int = 32_768, end_of_text: str
 
     tokenizer = Tokenizer(models.BPE())
     words = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    short = pre_tokenizers.Split(Regex(f".{{1,{WORD}}}"), "isolated")  # a character of it is a byte of the text
+    short = pre_tokenizers.Split(Regex(f".{{1,{WORD}}}"), "isolated")  # a byte is one character here
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, short])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(

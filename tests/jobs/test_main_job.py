@@ -197,6 +197,26 @@ def test_someones_own_folder_is_left_alone(
         assert mine.read_text() == "years of work"
 
 
+@pytest.mark.parametrize("by_a_run", [False, True])
+def test_a_folder_with_other_files_is_refused_before_work(
+    corpus: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], by_a_run: bool
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    if by_a_run:
+        (tmp_path / ".lock").touch()
+    assert run_job(corpus, tmp_path, cluster) == 2
+    assert "holds 'notes.txt', which no run wrote; move it away, or" in capsys.readouterr().err
+    assert not (tmp_path / "inventory").exists()
+
+
+def test_an_output_that_is_a_file_is_refused(
+    corpus: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("mine")
+    assert run_job(corpus, tmp_path / "out", cluster) == 2
+    assert "out is a file; give a new or empty folder" in capsys.readouterr().err
+
+
 def test_report_holds_the_seeds_figures(finished: Path) -> None:
     figures = report.read(finished)
     assert 1 < figures["bytes_per_token"] < 10
