@@ -35,7 +35,7 @@ JOBS = {
 def main(arguments: list[str] | None = None) -> int:
     """`python -m jobs.run`."""
     options = run_parser(JOBS).parse_args(arguments)
-    return guarded(lambda: execute(options, options.until))
+    return guarded(lambda: execute(options, options.until), commits=True)
 
 
 def execute(options: argparse.Namespace, until: str | None = None) -> int:

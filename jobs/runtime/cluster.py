@@ -2,8 +2,10 @@
 
 import contextlib
 import logging
+import signal
 import socket
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,8 +48,8 @@ def connected(
     with contextlib.ExitStack() as stack:
         if scheduler is None:
             try:
-                cluster = stack.enter_context(
-                    LocalCluster(
+                with _deaf_to_interrupts():
+                    cluster = LocalCluster(
                         n_workers=workers,
                         threads_per_worker=1,
                         memory_limit=memory_limit,
@@ -56,7 +58,7 @@ def connected(
                         silence_logs=logging.CRITICAL,
                         dashboard_address=f"127.0.0.1:{_free_port(DASHBOARD_PORT)}",
                     )
-                )
+                stack.enter_context(cluster)
             except ValueError as error:
                 raise UserError(
                     f"no cluster of {workers} workers with --memory-limit {memory_limit}: {error}"
@@ -71,6 +73,20 @@ def connected(
                 ) from None
         _warm(client, scheduler)
         yield client
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Block SIGINT in the threads and processes that start here, and in theirs.
+
+    Ctrl-C goes to every process of a terminal; this one stops the workers, those that are started again too.
+    """
+    resource_tracker.ensure_running()  # where the first child starts it, it unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _free_port(wanted: int) -> int:

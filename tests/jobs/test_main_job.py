@@ -127,6 +127,29 @@ def test_killed_and_started_again_gives_the_same_bytes(
     assert committed.items() <= {path: _inode(path) for path in committed}.items()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_with_all_its_processes_it_says_one_sentence(
+    corpus: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "jobs.run", *settings(corpus), "--output", str(out), "--workers", "2"]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list((out / "annotate").glob("*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, number)  # as a terminal does
+    _, said = process.communicate(timeout=120)
+    assert said == "stopped; what is committed stays, and the same command continues from there\n"
+    assert process.returncode == 128 + number
+
+
 def test_a_lost_worker_costs_nothing(finished: Path, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [
