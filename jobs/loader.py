@@ -4,6 +4,7 @@ Needs NumPy, PyTorch and three small modules of this project, neither Dask nor N
 """
 
 import itertools
+import operator
 import os
 import warnings
 from bisect import bisect_right
@@ -97,7 +98,9 @@ class ShardLoader:
             A shard is gone, or shorter than when the loader was made.
         """
         if not 0 <= start <= start + n <= self.n_tokens:
-            raise IndexError(f"tokens {start} to {start + n} of a stream of {self.n_tokens}")
+            raise IndexError(
+                f"there are no tokens {start:,} to {start + n:,}: the split has {self.n_tokens:,}, counted from 0"
+            )
         tokens = np.empty(n, dtype=np.int64)
         k = bisect_right(self._ends, start)
         offset = start - (self._ends[k - 1] if k else 0)
@@ -119,10 +122,14 @@ class ShardLoader:
         Raises
         ------
         UserError
-            i is negative; or see `window`.
+            i is negative or no whole number; or see `window`.
         """
         import torch  # here, so that a loader can be made and asked for its sizes without it
 
+        try:
+            i = operator.index(i)
+        except TypeError:
+            raise UserError(f"batches are numbered by whole numbers; there is no batch {i!r}") from None
         if i < 0:
             raise UserError(f"batches are numbered from 0; there is no batch {i}")
         n = self.B * self.T

@@ -155,19 +155,26 @@ def conclude(run: "Run", did: list[str], seconds: float) -> int:
     problems = verify.verify(run.out, run.console)
     report.print_table(run.console, run.figures("report"))
     run.console.line(
-        f"\n{run.out}: {'done' if did else 'checked'} in {seconds:,.0f} s; report in report/report.json"
+        f"\n{run.out}: {_ended(did, problems)} in {seconds:,.0f} s; report in report/report.json"
     )
     bad = run.bad_files()
     for path, reason in bad.items():
         run.console.line(f"unreadable: {path}: {reason}", style="red")
     if len(bad) > run.config.allow_bad_files:
         run.console.line(
-            f"{len(bad)} files could not be read whole, {run.config.allow_bad_files} are allowed "
+            f"{len(bad)} {'file' if len(bad) == 1 else 'files'} could not be read whole, "
+            f"{run.config.allow_bad_files} allowed "
             "(--allow-bad-files); what could be read is in the shards",
             style="red",
         )
         return 1
     return 1 if problems else 0
+
+
+def _ended(did: list[str], problems: list[str]) -> str:
+    if problems:
+        return "made, but verification failed" if did else "verification failed"
+    return "done" if did else "checked"
 
 
 def dry_run(run: "Run") -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dask
+import dask.utils
 
 from jobs.errors import UserError
 
@@ -43,6 +45,7 @@ def connected(
         No scheduler answers at the address, or its workers cannot import this project.
     """
     configure()
+    _check(scheduler, memory_limit)
     from distributed import Client, LocalCluster
 
     with contextlib.ExitStack() as stack:
@@ -73,6 +76,18 @@ def connected(
                 ) from None
         _warm(client, scheduler)
         yield client
+
+
+def _check(scheduler: str | None, memory_limit: str) -> None:
+    """Refuse, in the words of the command line, an address or a size that is none."""
+    if scheduler is not None and not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", scheduler):
+        raise UserError(f"--scheduler is {scheduler!r}; it should be an address such as tcp://host:8786")
+    try:
+        size = 1.0 if memory_limit == "auto" else dask.utils.parse_bytes(memory_limit)
+    except ValueError:
+        size = 0.0
+    if size <= 0:
+        raise UserError(f"--memory-limit is {memory_limit!r}; it should be auto or a size such as 2GiB")
 
 
 @contextlib.contextmanager

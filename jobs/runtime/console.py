@@ -99,7 +99,8 @@ class Console:
             with self._lines(meter):
                 yield meter
         rate = meter.rate()
-        self.line(f"{name:<16} {tasks:,} {unit} in {meter.seconds:.1f} s" + (f" ({rate})" if rate else ""))
+        counted = unit.removesuffix("s") if tasks == 1 else unit
+        self.line(f"{name:<16} {tasks:,} {counted} in {meter.seconds:.1f} s" + (f" ({rate})" if rate else ""))
 
     def _moved(self, meter: Meter) -> None:
         if self._progress is not None and self._task is not None:

@@ -18,3 +18,10 @@ def test_one_long_task_is_told_of_in_whole_lines(monkeypatch: pytest.MonkeyPatch
     assert lines[0] == "train            0 of 1 tokenizer, 0 s so far"
     assert len(lines) > 2
     assert not any(line.endswith((",", " ")) for line in lines)
+
+
+def test_one_is_no_plural() -> None:
+    stream = io.StringIO()
+    with console.Console(stream).job("ledger", 1, "files") as meter:
+        meter.advance()
+    assert stream.getvalue().startswith("ledger           1 file in ")

@@ -240,6 +240,18 @@ def test_an_output_that_is_a_file_is_refused(
     assert "out is a file; give a new or empty folder" in capsys.readouterr().err
 
 
+def test_a_run_whose_verification_fails_is_not_done(
+    finished: Path, corpus: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    (out / "ledger" / "stray").touch()
+    assert run_job(corpus, out, cluster) == 1
+    printed = capsys.readouterr().out
+    assert f"{out}: verification failed in " in printed
+    assert ": done in" not in printed
+
+
 def test_report_holds_the_seeds_figures(finished: Path) -> None:
     figures = report.read(finished)
     assert 1 < figures["bytes_per_token"] < 10

@@ -161,6 +161,15 @@ def test_a_validation_document_in_a_training_cluster_is_found(copied: Path) -> N
     ]
 
 
+def test_a_changed_source_is_one_sentence_and_a_count(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "source_text", lambda *place: "another text")
+    (problem,) = verify.check_texts(verify.Output(finished))
+    assert "of 200 sampled documents do not decode to what source 'web' has now" in problem
+    assert "did it change since the run?" in problem
+
+
 def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify.main([str(tmp_path)]) == 2
     assert capsys.readouterr().err == f"error: {tmp_path} is not a finished run: it has no manifest.json\n"
