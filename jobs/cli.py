@@ -1,8 +1,12 @@
 """Command lines. Nothing heavy is imported here, so that `--help` answers at once."""
 
 import argparse
+import contextlib
+import errno
+import signal
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jobs.errors import UserError
@@ -88,19 +92,46 @@ def _positive(text: str) -> int:
     return value
 
 
-def guarded(main: Callable[[], int]) -> int:
-    """Run a command: a user's mistake is one sentence on standard error and status 2, without a traceback."""
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which a scheduler of jobs or a container sends; it stops a command as Ctrl-C does."""
+
+
+def guarded(main: Callable[[], int], commits: bool = False) -> int:
+    """Run a command: a user's mistake is one sentence on standard error and status 2, without a traceback.
+
+    A command that `commits` says that what it committed stays when it is stopped or the disk is full.
+    """
+    stays = "; what is committed stays, and the same command continues from there" if commits else ""
     try:
-        return main()
+        with _terminated_in_words():
+            return main()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(
-            f"error: {error.strerror or error}: {error.filename or 'the output'}; what is committed stays",
-            file=sys.stderr,
-        )
+        kept = stays if error.errno in _OUT_OF_ROOM else ""
+        where = f": {error.filename}" if error.filename else ""
+        print(f"error: {error.strerror or error}{where}{kept}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command continues from what is committed", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stop:
+        print(f"stopped{stays}", file=sys.stderr)
+        return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+_OUT_OF_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+
+
+@contextlib.contextmanager
+def _terminated_in_words() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only there can a handler be set
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -34,6 +34,13 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
+def _without_null(columns: object) -> object:
+    """A column that is set to null is mapped as by default, whatever a preset said."""
+    if not isinstance(columns, dict):
+        return columns
+    return {ours: theirs for ours, theirs in columns.items() if theirs is not None}
+
+
 def _refuse_twice(names: Sequence[str], key: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -103,7 +110,7 @@ class Source(Section):
     name: Name
     format: Literal["parquet", "jsonl", "text", "arrow", "warc", "packages"] = "parquet"
     path: str | None = Field(None, description="a file, a folder, a glob or an fsspec URL")
-    columns: dict[str, str] = Field(
+    columns: Annotated[dict[str, str], BeforeValidator(_without_null)] = Field(
         default_factory=dict,
         description="our column -> theirs: text, id, url, crawl, score, language, language_score, or one named in "
         "extra; by default the same, and crawl from dump; in JSONL a path such as metadata.url will do",

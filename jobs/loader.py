@@ -1,12 +1,15 @@
 """The loader, for training code: batches of a split, straight from its shards.
 
-Needs NumPy, PyTorch and the two small modules below, neither Dask nor Numba.
+Needs NumPy, PyTorch and three small modules of this project, neither Dask nor Numba.
 """
 
 import itertools
+import operator
 import os
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +17,7 @@ import numpy.typing as npt
 
 from jobs.errors import UserError
 from jobs.formats import llmc
+from jobs.runtime.checkpoint import LOCK, MANIFEST
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +53,13 @@ class ShardLoader:
     Raises
     ------
     UserError
-        A shard is missing, damaged or foreign, or the split is too short for one batch.
+        A shard is missing, damaged or foreign, or the split is too short for one batch; or the output's shards are
+        not all packed.
+
+    Warns
+    -----
+    UserWarning
+        The output's last run did not come to its end, so that the shards may be of earlier settings.
 
     Examples
     --------
@@ -63,6 +73,7 @@ class ShardLoader:
     ) -> None:
         if B < 1 or T < 1:
             raise UserError(f"a batch needs at least one sequence of one token, but B is {B} and T is {T}")
+        _check_finished(Path(data_dir))
         paths = llmc.find_shards(data_dir, split)
         self.B, self.T = B, T
         self._dtype, sizes = llmc.read_headers(paths)
@@ -87,7 +98,9 @@ class ShardLoader:
             A shard is gone, or shorter than when the loader was made.
         """
         if not 0 <= start <= start + n <= self.n_tokens:
-            raise IndexError(f"tokens {start} to {start + n} of a stream of {self.n_tokens}")
+            raise IndexError(
+                f"there are no tokens {start:,} to {start + n:,}: the split has {self.n_tokens:,}, counted from 0"
+            )
         tokens = np.empty(n, dtype=np.int64)
         k = bisect_right(self._ends, start)
         offset = start - (self._ends[k - 1] if k else 0)
@@ -109,10 +122,14 @@ class ShardLoader:
         Raises
         ------
         UserError
-            i is negative; or see `window`.
+            i is negative or no whole number; or see `window`.
         """
         import torch  # here, so that a loader can be made and asked for its sizes without it
 
+        try:
+            i = operator.index(i)
+        except TypeError:
+            raise UserError(f"batches are numbered by whole numbers; there is no batch {i!r}") from None
         if i < 0:
             raise UserError(f"batches are numbered from 0; there is no batch {i}")
         n = self.B * self.T
@@ -133,3 +150,15 @@ class ShardLoader:
                 f"a step is at least 0 and accum at least 1, but step is {step} and accum is {accum}"
             )
         return map(self.batch, itertools.count(step * accum))
+
+
+def _check_finished(out: Path) -> None:
+    """Refuse an output while its shards are packed, and warn of one whose last run did not come to its end."""
+    if not (out / LOCK).exists() or (out / MANIFEST).exists():
+        return
+    if not (out / "shards" / MANIFEST).exists():
+        raise UserError(f"the shards of {out} are not all packed: its last run stopped before; run it again")
+    warnings.warn(
+        f"the last run of {out} did not come to its end: its shards may be of earlier settings; run it again",
+        stacklevel=3,
+    )

@@ -35,7 +35,7 @@ JOBS = {
 def main(arguments: list[str] | None = None) -> int:
     """`python -m jobs.run`."""
     options = run_parser(JOBS).parse_args(arguments)
-    return guarded(lambda: execute(options, options.until))
+    return guarded(lambda: execute(options, options.until), commits=True)
 
 
 def execute(options: argparse.Namespace, until: str | None = None) -> int:
@@ -78,19 +78,29 @@ def prepare(options: argparse.Namespace) -> "Run":
 
 
 def refuse_foreign_output(out: Path) -> None:
-    """Refuse a folder whose content is someone's own: a job removes what it does not know from its folder."""
+    """Refuse a folder that holds what no run wrote: a job removes what it does not know from its folder."""
     from jobs.runtime.checkpoint import LOCK, MANIFEST
 
-    ours = (out / LOCK).exists() or (out / MANIFEST).exists()
-    in_the_way = [] if ours else sorted(name for name in JOBS if (out / name).exists())
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--output {out} is a file; give a new or empty folder")
+    present = sorted(path.name for path in out.iterdir()) if out.exists() else []
+    ours = LOCK in present or MANIFEST in present
+    in_the_way = [name for name in present if name in JOBS and not ours]
     if in_the_way:
         raise UserError(
             f"--output {out} was not made by a run, and has a {in_the_way[0]} that a run would replace; choose another"
+        )
+    foreign = [name for name in present if name not in (*JOBS, MANIFEST) and not name.startswith(".")]
+    if foreign:
+        raise UserError(
+            f"--output {out} holds {foreign[0]!r}, which no run wrote; move it away, or give a new or empty folder"
         )
 
 
 def run_jobs(run: "Run", until: str | None) -> list[str]:
     """Do what is not done, in order; return the names of the jobs that had work."""
+    from jobs.runtime.checkpoint import MANIFEST
+
     run.console.line(f"output           {run.out}")
     did = []
     for name, module in jobs_of(run):
@@ -99,6 +109,7 @@ def run_jobs(run: "Run", until: str | None) -> list[str]:
         run.fingerprints[name] = module.job_fingerprint(run)
         checkpoint = run.checkpoint(name)
         if checkpoint.manifest() is None:
+            (run.out / MANIFEST).unlink(missing_ok=True)  # no finished run from here on until the end
             checkpoint.commit(module.run(run, checkpoint))
             did.append(name)
         if name == until:
@@ -144,19 +155,26 @@ def conclude(run: "Run", did: list[str], seconds: float) -> int:
     problems = verify.verify(run.out, run.console)
     report.print_table(run.console, run.figures("report"))
     run.console.line(
-        f"\n{run.out}: {'done' if did else 'checked'} in {seconds:,.0f} s; report in report/report.json"
+        f"\n{run.out}: {_ended(did, problems)} in {seconds:,.0f} s; report in report/report.json"
     )
     bad = run.bad_files()
     for path, reason in bad.items():
         run.console.line(f"unreadable: {path}: {reason}", style="red")
     if len(bad) > run.config.allow_bad_files:
         run.console.line(
-            f"{len(bad)} files could not be read whole, {run.config.allow_bad_files} are allowed "
+            f"{len(bad)} {'file' if len(bad) == 1 else 'files'} could not be read whole, "
+            f"{run.config.allow_bad_files} allowed "
             "(--allow-bad-files); what could be read is in the shards",
             style="red",
         )
         return 1
     return 1 if problems else 0
+
+
+def _ended(did: list[str], problems: list[str]) -> str:
+    if problems:
+        return "made, but verification failed" if did else "verification failed"
+    return "done" if did else "checked"
 
 
 def dry_run(run: "Run") -> int:

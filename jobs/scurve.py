@@ -32,6 +32,7 @@ FEWEST_WORDS, MOST_WORDS = 50, 20_000  # of a document that is copied; a copy co
 FEWEST_PAIRS = 30  # of a bin that is judged
 BIN = 0.05
 LEVEL = 0.95
+DOCUMENTS_IN_A_GROUP = 10  # a task
 PAIRS = columns(
     document="uint64",
     similarity="float64",
@@ -102,6 +103,13 @@ def measure_copies(document: tuple[int, str], experiment: Experiment, vocabulary
         similarity = shingles.jaccard(shingle_set, shingles.shingles(joined, experiment.ngram))
         pairs.append((doc_id, similarity, experiment.flags(signature, experiment.signature(joined))))
     return pd.DataFrame(pairs, columns=PAIRS.columns).astype(PAIRS.dtypes)
+
+
+def measure_group(
+    group: list[tuple[int, str]], experiment: Experiment, vocabulary: list[str]
+) -> pd.DataFrame:
+    """`measure_copies` of some documents."""
+    return pd.concat([measure_copies(document, experiment, vocabulary) for document in group])
 
 
 # ---------------------------------------------------------------- the verdict
@@ -213,6 +221,7 @@ def plot(found: dict[str, Any], experiment: Experiment, folder: Path) -> None:
 
 def measure(run: "Run", documents: int, experiment: Experiment, folder: Path) -> dict[str, Any]:
     """Make the copies on Dask, judge them, and write figures and plot to `folder`."""
+    import dask
     import dask.dataframe as dd
 
     chosen = held_out(run, documents, experiment.seed)
@@ -220,15 +229,14 @@ def measure(run: "Run", documents: int, experiment: Experiment, folder: Path) ->
     if not vocabulary:
         found = judge(PAIRS.assign(similarity=PAIRS["similarity"]), experiment)
     else:
-        graph = dd.from_map(
-            measure_copies,
-            chosen,
-            experiment=experiment,
-            vocabulary=vocabulary,
-            meta=PAIRS,
-            label="measure-copies",
-        )
-        with run.console.job(NAME, len(chosen), "documents") as meter:
+        # The texts and the words go to the workers as data: in the graph they would go through the scheduler.
+        groups = [chosen[i : i + DOCUMENTS_IN_A_GROUP] for i in range(0, len(chosen), DOCUMENTS_IN_A_GROUP)]
+        scattered = run.client.scatter(groups, hash=False)
+        words_everywhere = run.client.scatter([vocabulary], broadcast=True, hash=False)[0]
+        measured = dask.delayed(measure_group, pure=False)
+        parts = [measured(group, experiment, words_everywhere) for group in scattered]
+        graph = dd.from_delayed(parts, meta=PAIRS, verify_meta=False)
+        with run.console.job(NAME, len(groups), "groups", documents=len(chosen)) as meter:
             found = judge(gather(run.client, graph, meter), experiment)
     checkpoint.write_json(folder / "scurve.json", found)
     plot(found, experiment, folder)

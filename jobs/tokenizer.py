@@ -178,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
         main_job.JOBS, "python -m jobs.tokenizer", "Train a tokenizer on a sample of the sources, and stop."
     )
     options = parser.parse_args(arguments)
-    return cli.guarded(lambda: main_job.execute(options, until=NAME))
+    return cli.guarded(lambda: main_job.execute(options, until=NAME), commits=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
 from jobs.pipeline import inventory
-from jobs.runtime.checkpoint import MANIFEST, read_json
+from jobs.runtime.checkpoint import MANIFEST, read_json, why_unfinished
 from jobs.runtime.console import Console
 from jobs.runtime.context import encoder_spec
 from jobs.tokens import encoder
@@ -47,6 +47,7 @@ def trace(out: Path, split: str, shard: int, token: int) -> dict[str, Any]:
     UserError
         The output is not a finished run, or has no such shard or token.
     """
+    configuration(out)  # refuses a run that is not finished
     names = [name for of, name, _ in _figures(out, "shards")["shards"] if of == split]
     if not 0 <= shard < len(names):
         raise UserError(f"there is no shard {split}:{shard}; {split} has {len(names)}, counted from 0")
@@ -96,12 +97,15 @@ def _figures(out: Path, job: str) -> dict[str, Any]:
     try:
         return dict(read_json(out / job / MANIFEST)["figures"])
     except FileNotFoundError:
-        raise UserError(f"{out} is not a finished run: it has no {job}/{MANIFEST}") from None
+        raise UserError(why_unfinished(out)) from None
 
 
 def configuration(out: Path) -> config.Config:
     """The configuration that a finished run was made with."""
-    return config.Config.model_validate(read_json(out / MANIFEST)["config"])
+    try:
+        return config.Config.model_validate(read_json(out / MANIFEST)["config"])
+    except FileNotFoundError:
+        raise UserError(why_unfinished(out)) from None
 
 
 def tokenizer_of(out: Path) -> encoder.Encoder:

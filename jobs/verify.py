@@ -19,7 +19,7 @@ from jobs import ledger
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
-from jobs.runtime.checkpoint import LOCK, MANIFEST, TASKS, DamagedFileError, read_json, sha256
+from jobs.runtime.checkpoint import LOCK, MANIFEST, TASKS, DamagedFileError, read_json, sha256, why_unfinished
 from jobs.runtime.console import Console
 from kernels import packing, permutation
 
@@ -49,15 +49,16 @@ def verify(out: Path, console: Console) -> list[str]:
 
 def check_files(out: Path) -> Iterator[str]:
     """Every file is the one that was committed, and there are no others."""
+    root = out / MANIFEST
     try:
-        jobs = read_json(out / MANIFEST)["jobs"]
+        jobs = read_json(root)["jobs"]
     except FileNotFoundError:
-        raise UserError(f"{out} is not a finished run: it has no {MANIFEST}") from None
+        raise UserError(why_unfinished(out)) from None
     except DamagedFileError as error:
-        yield str(error)
+        yield f"{error}; the same command again writes it anew"
         return
     expected: dict[Path, dict[str, Any]] = {}
-    known = {out / MANIFEST, out / LOCK}
+    known = {root, out / LOCK}
     for job, fingerprint in jobs.items():
         folder = out / job
         known.add(folder / MANIFEST)
@@ -68,31 +69,37 @@ def check_files(out: Path) -> Iterator[str]:
                 *(read_json(path) for path in (folder / TASKS).glob("*.json")),
             ]
         except FileNotFoundError:
-            yield f"{folder / MANIFEST} is missing"
+            yield f"{folder / MANIFEST} is missing; the same command again redoes that job"
             continue
         except DamagedFileError as error:
-            yield str(error)
+            yield f"{error}; {_repair(folder)}"
             continue
         if records[0]["fingerprint"] != fingerprint:
-            yield f"{folder / MANIFEST} belongs to another run than {out / MANIFEST}"
+            yield f"{folder / MANIFEST} is of another run than {root}: run again"
         expected |= {folder / name: file for record in records for name, file in record["files"].items()}
     with ThreadPoolExecutor() as threads:
         yield from filter(None, threads.map(_compare, expected, expected.values()))
     for path in sorted(out.rglob("*")):
         if path.is_file() and path not in expected and path not in known:
-            yield f"{path} was not written by this run"
+            yield f"{path} was not written by this run; remove it, or move it away"
 
 
 def _compare(path: Path, file: dict[str, Any]) -> str | None:
     if not path.is_file():
-        return f"{path} is missing"
+        return f"{path} is missing; {_repair(path.parent)}"
     if path.stat().st_size != file["bytes"]:
-        return f"{path} is damaged: it has {path.stat().st_size:,} bytes, {file['bytes']:,} were written"
-    return (
-        None
-        if sha256(path) == file["sha256"]
-        else f"{path} is damaged: its checksum is not the one of what was written"
-    )
+        return (
+            f"{path} is damaged: it has {path.stat().st_size:,} bytes, {file['bytes']:,} were written; "
+            f"{_repair(path.parent)}"
+        )
+    if sha256(path) != file["sha256"]:
+        return f"{path} is damaged: its checksum is not the one of what was written; {_repair(path.parent)}"
+    return None
+
+
+def _repair(folder: Path) -> str:
+    """A job that finds its folder gone is done again, and gives the same bytes; the jobs after it stay."""
+    return f"to repair it, remove {folder} and run again"
 
 
 # ---------------------------------------------------------------- what the files say
@@ -291,14 +298,18 @@ def check_texts(output: Output) -> Iterator[str]:
     coder, source_text = tokenizer_of(output.out), source_texts(output.out)
     columns = ["doc_id", "source", "path", "record", "fate", "n_tokens", "shard", "offset"]
     rows = pd.concat(_sampled(frame[frame["shard"].notna()]) for frame in output.ledger(columns))
+    unlike: dict[str, list[str]] = {}
     for row in _sampled(rows).itertuples():
         shards = output.shards[row.fate]
         start = sum(len(shard) for shard in shards[: row.shard]) + row.offset
         text = source_text(row.source, row.path, int(row.record))
-        if text is None:
-            yield f"{row.source} {row.path} record {row.record} cannot be read again from the source"
-        elif coder.decode(read_tokens(shards, start, int(row.n_tokens) - 1)) != text:
-            yield f"the tokens of doc_id {row.doc_id} do not decode to {row.source} {row.path} record {row.record}"
+        if text is None or coder.decode(read_tokens(shards, start, int(row.n_tokens) - 1)) != text:
+            unlike.setdefault(str(row.source), []).append(f"{row.path} record {row.record}")
+    for source, places in unlike.items():
+        yield (
+            f"the tokens of {len(places):,} of {min(DECODED, len(rows)):,} sampled documents do not decode to what "
+            f"source {source!r} has now, {places[0]} first; did it change since the run?"
+        )
 
 
 def _sampled(frame: pd.DataFrame) -> pd.DataFrame:

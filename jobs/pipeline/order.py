@@ -261,7 +261,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     if target >= sum(kept):
         raise UserError(
             f"validation.tokens is {target:,}, but the whole corpus keeps only {sum(kept):,} tokens; "
-            "lower it or set validation.fraction"
+            "lower it, or set validation.fraction, and validation.tokens to null"
         )
     until, validation = choose_validation(job.folder, numbers, target) if target else (-1, [])
     validation += [0] * (len(numbers) - len(validation))

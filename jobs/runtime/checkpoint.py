@@ -187,3 +187,10 @@ def locked(out: Path) -> Iterator[None]:
                 f"another run is writing to {out}; wait for it or choose another --output"
             ) from None
         yield
+
+
+def why_unfinished(out: Path) -> str:
+    """Why an output without a manifest cannot be used, and what to do."""
+    if (out / LOCK).exists():
+        return f"{out} is not a finished run: the last run stopped before its end, or is still going; run it again"
+    return f"{out} is not a finished run: it has no {MANIFEST}"

@@ -2,12 +2,16 @@
 
 import contextlib
 import logging
+import re
+import signal
 import socket
 from collections.abc import Iterator
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import dask
+import dask.utils
 
 from jobs.errors import UserError
 
@@ -41,13 +45,14 @@ def connected(
         No scheduler answers at the address, or its workers cannot import this project.
     """
     configure()
+    _check(scheduler, memory_limit)
     from distributed import Client, LocalCluster
 
     with contextlib.ExitStack() as stack:
         if scheduler is None:
             try:
-                cluster = stack.enter_context(
-                    LocalCluster(
+                with _deaf_to_interrupts():
+                    cluster = LocalCluster(
                         n_workers=workers,
                         threads_per_worker=1,
                         memory_limit=memory_limit,
@@ -56,7 +61,7 @@ def connected(
                         silence_logs=logging.CRITICAL,
                         dashboard_address=f"127.0.0.1:{_free_port(DASHBOARD_PORT)}",
                     )
-                )
+                stack.enter_context(cluster)
             except ValueError as error:
                 raise UserError(
                     f"no cluster of {workers} workers with --memory-limit {memory_limit}: {error}"
@@ -71,6 +76,32 @@ def connected(
                 ) from None
         _warm(client, scheduler)
         yield client
+
+
+def _check(scheduler: str | None, memory_limit: str) -> None:
+    """Refuse, in the words of the command line, an address or a size that is none."""
+    if scheduler is not None and not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", scheduler):
+        raise UserError(f"--scheduler is {scheduler!r}; it should be an address such as tcp://host:8786")
+    try:
+        size = 1.0 if memory_limit == "auto" else dask.utils.parse_bytes(memory_limit)
+    except ValueError:
+        size = 0.0
+    if size <= 0:
+        raise UserError(f"--memory-limit is {memory_limit!r}; it should be auto or a size such as 2GiB")
+
+
+@contextlib.contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Block SIGINT in the threads and processes that start here, and in theirs.
+
+    Ctrl-C goes to every process of a terminal; this one stops the workers, those that are started again too.
+    """
+    resource_tracker.ensure_running()  # where the first child starts it, it unblocks the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _free_port(wanted: int) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import TextIO
@@ -26,7 +27,7 @@ class Meter:
         self.console, self.name, self.tasks, self.unit = console, name, tasks, unit
         self.all_documents, self.all_bytes = documents, n_bytes
         self.done = self.documents = self.n_bytes = 0
-        self.started = self._said = time.perf_counter()
+        self.started = time.perf_counter()
 
     def advance(self, documents: int = 0, n_bytes: int = 0) -> None:
         """One task is done; it handled this many documents and bytes of text."""
@@ -95,16 +96,33 @@ class Console:
                 yield meter
             self._progress = None
         else:
-            yield meter
+            with self._lines(meter):
+                yield meter
         rate = meter.rate()
-        self.line(f"{name:<16} {tasks:,} {unit} in {meter.seconds:.1f} s" + (f" ({rate})" if rate else ""))
+        counted = unit.removesuffix("s") if tasks == 1 else unit
+        self.line(f"{name:<16} {tasks:,} {counted} in {meter.seconds:.1f} s" + (f" ({rate})" if rate else ""))
 
     def _moved(self, meter: Meter) -> None:
         if self._progress is not None and self._task is not None:
             self._progress.update(self._task, completed=meter.done, rate=meter.rate())
-        elif time.perf_counter() - meter._said > LINE_EVERY:
-            meter._said = time.perf_counter()
-            self.line(f"{meter.name:<16} {meter.done:,} of {meter.tasks:,} {meter.unit}, {meter.rate()}")
+
+    @contextlib.contextmanager
+    def _lines(self, meter: Meter) -> Iterator[None]:
+        """A line about a job now and then, from a thread: one long task shows that it is alive, too."""
+        ended = threading.Event()
+
+        def speak() -> None:
+            while not ended.wait(LINE_EVERY):
+                rate = meter.rate() or f"{meter.seconds:,.0f} s so far"
+                self.line(f"{meter.name:<16} {meter.done:,} of {meter.tasks:,} {meter.unit}, {rate}")
+
+        speaker = threading.Thread(target=speak, daemon=True)
+        speaker.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            speaker.join()
 
     def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print a table, first column to the left and the others, numbers, to the right."""

@@ -165,7 +165,7 @@ class Run:
         if self.config.validation.fraction is None and wanted >= most:
             raise UserError(
                 f"validation.tokens is {wanted:,}, but the sources can hold {most:,} tokens at most; "
-                "lower it or set validation.fraction"
+                "lower it, or set validation.fraction, and validation.tokens to null"
             )
 
     def bad_files(self) -> dict[str, str]:

@@ -6,11 +6,16 @@ from typing import Any
 
 from jobs.errors import UserError
 
+# Training takes time that grows with the square of a word's length: a run of 5 MB would never end.
+WORD = 1000  # bytes
+
 
 def train(texts: Iterator[list[str]], vocab_size: int = 32_768, end_of_text: str = "<|endoftext|>") -> str:
     """Train a byte-level BPE (GPT-2's split, no prefix space) on a sample of texts.
 
-    BPE counts words and nothing else, so neither the order of the texts nor the number of threads matters.
+    BPE counts words and nothing else, so neither the order of the texts nor the number of threads matters. What the
+    split leaves in one piece (a run of letters, of spaces, of digits or of other signs) is cut every 1,000 bytes from
+    its start, while training only: such a run is no word.
 
     Parameters
     ----------
@@ -31,10 +36,12 @@ def train(texts: Iterator[list[str]], vocab_size: int = 32_768, end_of_text: str
     UserError
         The sample has too few different words for so large a vocabulary.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    short = pre_tokenizers.Split(Regex(f".{{1,{WORD}}}"), "isolated")  # a byte is one character here
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, short])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -43,6 +50,7 @@ def train(texts: Iterator[list[str]], vocab_size: int = 32_768, end_of_text: str
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.pre_tokenizer = words
     reached = tokenizer.get_vocab_size()
     if reached != vocab_size:
         raise UserError(

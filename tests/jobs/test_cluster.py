@@ -1,5 +1,6 @@
 """`dask_config.yaml` configures Dask, here and on the workers; the kernels are compiled there before the first task."""
 
+import re
 from pathlib import Path
 
 import dask
@@ -85,4 +86,17 @@ def test_no_scheduler_there_is_one_sentence() -> None:
         pytest.raises(UserError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"),
         cluster.connected("tcp://127.0.0.1:9"),
     ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"memory_limit": "3foo"}, "--memory-limit is '3foo'; it should be auto or a size such as 2GiB"),
+        ({"memory_limit": "0"}, "--memory-limit is '0'"),
+        ({"scheduler": "foo"}, "--scheduler is 'foo'; it should be an address such as tcp://host:8786"),
+    ],
+)
+def test_options_of_a_cluster_are_refused_in_words(options: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError, match=re.escape(said)), cluster.connected(**options):
         pass

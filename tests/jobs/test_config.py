@@ -120,3 +120,9 @@ def test_any_setting_is_accepted_or_refused_in_words(settings: list[str]) -> Non
         refused = ""
         assert config.Config.model_validate(loaded.model_dump()) == loaded
     assert refused or not settings or "=" in settings[0]
+
+
+def test_null_takes_back_a_column_that_a_preset_maps() -> None:
+    loaded = config.load("fineweb-edu", ["sources.0.columns.crawl=null"])
+    assert "crawl" not in loaded.sources[0].columns
+    assert loaded.sources[0].columns["id"] == "id"

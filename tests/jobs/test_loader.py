@@ -234,3 +234,9 @@ def test_resident_memory_is_flat_over_an_epoch(tmp_path):
     maps = [llmc.open_shard(path) for path in llmc.find_shards(tmp_path, "train")]
     assert sum(int(shard.max()) for shard in maps) > 0
     assert resident_bytes() - before > 48 * 2**20
+
+
+@pytest.mark.parametrize("i", [1.5, "1", None])
+def test_a_batch_without_a_whole_number_is_refused(finished: Path, i: object) -> None:
+    with pytest.raises(UserError, match="batches are numbered by whole numbers; there is no batch"):
+        ShardLoader("train", 1, 64, finished).batch(i)  # type: ignore[arg-type]

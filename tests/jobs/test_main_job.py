@@ -127,6 +127,29 @@ def test_killed_and_started_again_gives_the_same_bytes(
     assert committed.items() <= {path: _inode(path) for path in committed}.items()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_with_all_its_processes_it_says_one_sentence(
+    corpus: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "jobs.run", *settings(corpus), "--output", str(out), "--workers", "2"]
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list((out / "annotate").glob("*")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, number)  # as a terminal does
+    _, said = process.communicate(timeout=120)
+    assert said == "stopped; what is committed stays, and the same command continues from there\n"
+    assert process.returncode == 128 + number
+
+
 def test_a_lost_worker_costs_nothing(finished: Path, corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     command = [
@@ -195,6 +218,38 @@ def test_someones_own_folder_is_left_alone(
         assert main([*settings(corpus), "--output", str(tmp_path), "--scheduler", cluster, *extra]) == 2
         assert "was not made by a run, and has a report" in capsys.readouterr().err
         assert mine.read_text() == "years of work"
+
+
+@pytest.mark.parametrize("by_a_run", [False, True])
+def test_a_folder_with_other_files_is_refused_before_work(
+    corpus: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], by_a_run: bool
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    if by_a_run:
+        (tmp_path / ".lock").touch()
+    assert run_job(corpus, tmp_path, cluster) == 2
+    assert "holds 'notes.txt', which no run wrote; move it away, or" in capsys.readouterr().err
+    assert not (tmp_path / "inventory").exists()
+
+
+def test_an_output_that_is_a_file_is_refused(
+    corpus: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").write_text("mine")
+    assert run_job(corpus, tmp_path / "out", cluster) == 2
+    assert "out is a file; give a new or empty folder" in capsys.readouterr().err
+
+
+def test_a_run_whose_verification_fails_is_not_done(
+    finished: Path, corpus: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    (out / "ledger" / "stray").touch()
+    assert run_job(corpus, out, cluster) == 1
+    printed = capsys.readouterr().out
+    assert f"{out}: verification failed in " in printed
+    assert ": done in" not in printed
 
 
 def test_report_holds_the_seeds_figures(finished: Path) -> None:

@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
 
-from jobs import scurve
+from jobs import scurve, trace
+from jobs.runtime.console import Console
+from jobs.runtime.context import Run
 from tests.conftest import corpus_texts
 
 EXPERIMENT = scurve.Experiment(
@@ -65,3 +68,14 @@ def test_no_documents_is_no_failure(tmp_path: Path) -> None:
     assert found["pairs"] == 0
     assert not found["agrees"]
     scurve.plot(found, EXPERIMENT, tmp_path)
+
+
+def test_texts_do_not_go_through_the_scheduler(
+    finished: Path, cluster: str, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    with Run(trace.configuration(finished), finished, Console(), cluster) as run:
+        assert run.client  # connecting reads Dask's configuration anew
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "200 KB"}):
+            found = scurve.measure(run, 600, scurve.experiment_of(run, copies=1), tmp_path)
+    assert found["documents"] > 500
+    assert not [warning for warning in recwarn if "large graph" in str(warning.message)]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 
@@ -128,3 +129,12 @@ def test_a_large_vocabulary_is_uint32(tmp_path: Path) -> None:
     ids, offsets = coder.encode(pa.array(words[:200], pa.large_string()))
     assert coder.dtype == ids.dtype == np.uint32
     assert coder.check(pa.array(words[:200], pa.large_string()), ids, offsets, np.arange(200)) == 200
+
+
+@pytest.mark.parametrize("run", [" ", "a", "漢字仮名", "7", "-"])
+def test_a_long_run_without_word_breaks_does_not_stall_training(run: str) -> None:
+    """Uncut, 5 MB take some two hours."""
+    started = time.process_time()
+    definition = json.loads(training.train(iter([[*SAMPLE, run * (5_000_000 // len(run.encode()))]]), 1000))
+    assert time.process_time() - started < 20
+    assert definition["pre_tokenizer"]["type"] == "ByteLevel"

@@ -7,10 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import ledger, trace, verify
+from jobs import ledger, scurve, trace, verify
+from jobs.errors import UserError
 from jobs.formats import llmc
+from jobs.loader import ShardLoader
 from jobs.runtime import checkpoint
 from jobs.runtime.console import Console
+from tests.conftest import digests, run_job
 
 
 @pytest.fixture
@@ -42,8 +45,55 @@ def test_missing_and_foreign_files_are_named(copied: Path) -> None:
     shard = next((copied / "shards").glob("*.bin"))
     shard.unlink()
     (copied / "ledger" / "stray").write_text("x")
-    problems = list(verify.check_files(copied))
-    assert problems == [f"{shard} is missing", f"{copied / 'ledger' / 'stray'} was not written by this run"]
+    missing, foreign = verify.check_files(copied)
+    assert missing == f"{shard} is missing; to repair it, remove {copied / 'shards'} and run again"
+    assert foreign == f"{copied / 'ledger' / 'stray'} was not written by this run; remove it, or move it away"
+
+
+@pytest.mark.parametrize("job", ["shards", "order", "annotate"])
+def test_a_damaged_job_is_repaired_as_verify_says(
+    copied: Path, finished: Path, corpus: Path, cluster: str, job: str
+) -> None:
+    path = max((path for path in (copied / job).iterdir() if path.is_file()), key=lambda p: p.stat().st_size)
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    (problem,) = verify.verify(copied, Console())
+    repair = problem.partition("to repair it, remove ")[2].partition(" and run again")[0]
+    assert repair == str(copied / job)
+    shutil.rmtree(repair)
+    assert run_job(corpus, copied, cluster) == 0
+    assert digests(copied) == digests(finished)
+
+
+def test_a_run_that_failed_under_changed_settings_is_named_by_all(
+    copied: Path, corpus: Path, cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_job(corpus, copied, cluster, "order.seed=8", "validation={fraction: 0.999}") == 2
+    capsys.readouterr()
+    for command, arguments in (
+        (verify.main, []),
+        (trace.main, ["--shard", "train:0", "--token", "1"]),
+        (scurve.main, ["--workers", "1", "--output", str(tmp_path / "scurve")]),
+    ):
+        assert command([str(copied), *arguments]) == 2
+        error = capsys.readouterr().err
+        assert "the last run stopped before its end, or is still going; run it again" in error
+        assert len(error.splitlines()) == 1
+    with pytest.warns(UserWarning, match="did not come to its end: its shards may be of earlier settings"):
+        ShardLoader("train", 1, 64, copied)
+    (copied / "shards" / "manifest.json").unlink()
+    with pytest.raises(UserError, match="are not all packed: its last run stopped before; run it again"):
+        ShardLoader("train", 1, 64, copied)
+
+
+def test_a_loader_of_a_finished_run_or_of_a_copied_folder_says_nothing(
+    copied: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    ShardLoader("train", 1, 64, copied)
+    (copied / "shards" / "manifest.json").unlink()
+    ShardLoader("train", 1, 64, copied / "shards")
+    assert not recwarn
 
 
 def _rewrite(path: Path, change: object) -> None:
@@ -109,6 +159,15 @@ def test_a_validation_document_in_a_training_cluster_is_found(copied: Path) -> N
     assert list(verify.check_validation(verify.Output(copied))) == [
         "1 validation documents share a cluster with training"
     ]
+
+
+def test_a_changed_source_is_one_sentence_and_a_count(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "source_text", lambda *place: "another text")
+    (problem,) = verify.check_texts(verify.Output(finished))
+    assert "of 200 sampled documents do not decode to what source 'web' has now" in problem
+    assert "did it change since the run?" in problem
 
 
 def test_a_folder_that_is_no_run_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
