@@ -16,6 +16,9 @@ COMMANDS = {
     "trace": "name the document that a token of a shard comes from",
 }
 
+# Libraries behind URLs whose errors are no OSError.
+STORES = {"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google"}
+
 RUN_DESCRIPTION = """\
 Turn documents into verified token shards: near-duplicates removed, tokenized, shuffled, split and packed.
 The same command again continues where it stopped, and does nothing when all is done."""
@@ -51,9 +54,8 @@ def run_parser(
         help="one setting, such as length.min_tokens=128 or sources.0.path=data; repeatable, YAML values")  # fmt: skip
     add(
         "--output",
-        type=Path,
-        metavar="DIR",
-        help="output folder (default: out/NAME after the preset or file)",
+        metavar="DIR|URL",
+        help="output folder, here or behind a URL such as s3://bucket/out (default: out/NAME after the preset or file)",
     )
     add(
         "--scheduler",
@@ -98,6 +100,13 @@ def guarded(main: Callable[[], int]) -> int:
         print(
             f"error: {error.strerror or error}: {error.filename or 'the output'}; what is committed stays",
             file=sys.stderr,
+        )
+        return 2
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in STORES:
+            raise
+        print(
+            f"error: a store failed: {' '.join(str(error).split())}; what is committed stays", file=sys.stderr
         )
         return 2
     except KeyboardInterrupt:

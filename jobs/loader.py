@@ -1,6 +1,6 @@
 """The loader, for training code: batches of a split, straight from its shards.
 
-Needs NumPy, PyTorch and the two small modules below, neither Dask nor Numba.
+Needs NumPy, PyTorch and three small modules of this project, neither Dask nor Numba.
 """
 
 import itertools
