@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from jobs.errors import UserError
+from jobs.errors import UserError, said
 
 COMMANDS = {
     "run": "documents to verified token shards, the whole pipeline",
@@ -105,9 +105,7 @@ def guarded(main: Callable[[], int]) -> int:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in STORES:
             raise
-        print(
-            f"error: a store failed: {' '.join(str(error).split())}; what is committed stays", file=sys.stderr
-        )
+        print(f"error: a store failed: {said(error)}; what is committed stays", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped; the same command continues from what is committed", file=sys.stderr)

@@ -254,8 +254,13 @@ def find_shards(data_dir: str | os.PathLike[str], split: str) -> list[Path]:
     Raises
     ------
     UserError
-        There is no such folder or no such shard, a number is missing or double, or the files carry two names.
+        It is a URL, there is no such folder or no such shard, a number is missing or double, or the files carry two
+        names.
     """
+    if "://" in str(data_dir):
+        raise UserError(
+            f"{data_dir} is a URL, and shards are loaded from local files; copy its folder shards here"
+        )
     folder = Path(data_dir)
     if (folder / "shards").is_dir():
         folder /= "shards"

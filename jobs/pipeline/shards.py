@@ -76,9 +76,9 @@ def _fill(tokens: np.ndarray, documents: pd.DataFrame, shard: Shard, stores: lis
     numbers, first = np.unique(documents["split"].to_numpy(), return_index=True)
     bounds = np.append(first, len(documents))
     begin, end = starts[first], (starts + lengths)[bounds[1:] - 1]
-    runs = folders.runs([stores[n].tokens for n in numbers], tokens.dtype, np.column_stack((begin, end)))
-    for run, base, (a, b) in zip(runs, begin, pairwise(bounds), strict=True):
-        packing.gather(run, starts[a:b] - base, lengths[a:b], tokens, places[a:b])
+    read = folders.slices([stores[n].tokens for n in numbers], tokens.dtype, np.column_stack((begin, end)))
+    for store, base, (a, b) in zip(read, begin, pairwise(bounds), strict=True):
+        packing.gather(store, starts[a:b] - base, lengths[a:b], tokens, places[a:b])
     return int(lengths.sum())
 
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import psutil  # type: ignore[import-untyped]
+
 from jobs.errors import UserError
 from jobs.runtime import folders
 
@@ -155,12 +157,12 @@ class Checkpoint:
 
     def commit(self, figures: dict[str, Any]) -> dict[str, Any]:
         """Describe the files that no task has described, and record the figures; the job is done."""
-        for path in self.folder.rglob(f"{_ASIDE}*"):  # what a worker wrote when it was killed
-            path.unlink(missing_ok=True)
+        found = folders.files(self.folder)
+        folders.remove(path for path in found if _aside(path))  # what a worker wrote when it was killed
         described = {name for record in self.tasks().values() for name in record["files"]}
         files = {
             path.name: describe(path)
-            for path in folders.files(self.folder)
+            for path in found
             if path.parent == self.folder
             and path.name != MANIFEST
             and path.name not in described
@@ -182,13 +184,14 @@ class Checkpoint:
         done = {}
         paths = self._records(sizes)
         for path, raw in zip(paths, folders.contents(paths), strict=True):
-            with contextlib.suppress(DamagedFileError):
+            try:
                 record = _decoded(path, raw)
-                whole = all(
-                    sizes.get(self.folder / name) == f["bytes"] for name, f in record["files"].items()
-                )
-                if whole and record["fingerprint"] == fingerprint:
-                    done[path.stem] = record
+            except DamagedFileError:
+                continue
+            described = record["files"].items()
+            whole = all(sizes.get(self.folder / name) == file["bytes"] for name, file in described)
+            if whole and record["fingerprint"] == fingerprint:
+                done[path.stem] = record
         return done
 
     def _records(self, files: Iterable[Path]) -> list[Path]:
@@ -204,7 +207,8 @@ def locked(out: Path) -> Iterator[None]:
     """Hold an output for this process alone.
 
     A local lock goes with the process, however it ends. A remote one is an object that says who holds it. It is taken
-    over from a process of this machine that is gone; from another machine's, a person has to remove it.
+    over from a process of this machine that is gone; another machine's has to be removed by a person. Of two runs
+    that start at once one is refused, but not of two that take over at once.
     """
     with _held(out) if folders.is_remote(out) else _flocked(out):
         yield
@@ -231,23 +235,17 @@ def _held(out: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(
-            Exception
-        ):  # the store may be what failed; a run from here takes the lock over
+        # The store may be what failed; then the next run from here takes the lock over.
+        with contextlib.suppress(Exception):
             folders.remove([holder])
 
 
 def _is_gone(other: dict[str, Any], me: dict[str, Any]) -> bool:
-    """Whether a holder is a process of this machine that runs no more; one that was given our number is."""
-    if other["host"] != me["host"] or other["pid"] == me["pid"]:
-        return bool(other["host"] == me["host"])
-    try:
-        os.kill(other["pid"], 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # someone else's
-        pass
-    return False
+    """Whether a holder was a process of this machine and runs no more."""
+    if other["host"] != me["host"]:
+        return False
+    # A container that is started again gives its process the same number.
+    return bool(other["pid"] == me["pid"] or not psutil.pid_exists(other["pid"]))
 
 
 @contextlib.contextmanager

@@ -20,13 +20,13 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.errors import UserError
+from jobs.errors import UserError, known_protocol, said
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 STREAM_BYTES = 8 * 2**20  # of a remote file that are read at once from start to end
-RUNS_BYTES = 64 * 2**20  # of runs that are read from a store at once, about
+SLICES_BYTES = 64 * 2**20  # of slices that are read from a store at once, about
 
 
 # ---------------------------------------------------------------- where
@@ -45,29 +45,28 @@ def located(path: str | Path) -> Path:
     text = path.removeprefix("file://")
     if "://" not in text:
         return Path(text).absolute()
-    try:
+    with known_protocol(text):
         from upath import UPath
 
         # A cached listing would hide what other workers have written since.
         remote = UPath(text, use_listings_cache=False)
         remote.fs  # noqa: B018, imports what the protocol needs
-    except ImportError as error:
-        raise UserError(f"{text} needs `pip install shardmill[remote]`: {error}") from None
-    except ValueError as error:
-        raise UserError(f"{text} is not a URL that fsspec can open: {error}") from None
     return cast(Path, remote)
 
 
 def reached(path: str | Path) -> Path:
-    """`located`, of a store that answers.
+    """`located`, of an output in a store that answers.
 
     Raises
     ------
     UserError
-        It does not: no connection, no credentials, no permission; or see `located`.
+        It does not: no connection, no credentials, no permission; or see `located`. Or the URL holds a sign of a
+        pattern, which fsspec would expand where it removes files.
     """
     folder = located(path)
     if is_remote(folder):
+        if any(sign in str(path) for sign in "*?["):
+            raise UserError(f"the output {path} has `*`, `?` or `[` in its URL; choose a name without them")
         with answering(folder):
             folder.exists()
     return folder
@@ -75,14 +74,13 @@ def reached(path: str | Path) -> Path:
 
 @contextlib.contextmanager
 def answering(path: Path) -> Iterator[None]:
-    """Whatever a store's library raises within the block, as one sentence; every one raises its own."""
+    """Within the block, whatever a store's library raises, as one sentence; each raises its own."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{path} cannot be reached: {said}") from error
+        raise UserError(f"{path} cannot be reached: {said(error)}") from error
 
 
 def is_remote(path: Path) -> bool:
@@ -99,7 +97,11 @@ def files(folder: Path) -> dict[Path, int]:
         sizes = {path: _size(path) for path in sorted(folder.rglob("*"))}
         return {path: size for path, size in sizes.items() if size is not None}
     store, root = _store(folder)
-    return {folder / name[len(root) + 1 :]: info["size"] for name, info in sorted(_find(store, root).items())}
+    try:
+        found = store.find(root, detail=True)
+    except FileNotFoundError:
+        return {}
+    return {folder / name[len(root) + 1 :]: info["size"] for name, info in sorted(found.items())}
 
 
 def _size(path: Path) -> int | None:
@@ -109,13 +111,6 @@ def _size(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-def _find(store: Any, root: str) -> dict[str, dict[str, Any]]:
-    try:
-        return dict(store.find(root, detail=True))
-    except FileNotFoundError:
-        return {}
 
 
 def remove(paths: Iterable[Path]) -> None:
@@ -181,31 +176,23 @@ def read_range(path: Path, start: int, stop: int) -> bytes:
         return file.read(stop - start)
 
 
-def runs(paths: Sequence[Path], dtype: np.dtype[Any], bounds: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-    """Of each file, the elements from `bounds[i, 0]` to `bounds[i, 1]`, which are at least one.
+def slices(paths: Sequence[Path], dtype: np.dtype[Any], bounds: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+    """Of file i, the elements from `bounds[i, 0]` to `bounds[i, 1]`, which are at least one.
 
-    Remote files are read many at a time, about `RUNS_BYTES` of them.
+    Local files are memory-mapped. Remote ones are read many at a time, about `SLICES_BYTES` in all.
     """
     if not paths or not is_remote(paths[0]):
         for path, (start, stop) in zip(paths, bounds, strict=True):
             yield np.memmap(path, dtype, mode="r")[start:stop]
         return
-    places = bounds * dtype.itemsize
-    batch = np.cumsum(np.diff(places)) // RUNS_BYTES
-    for first, last in _equal(batch):
-        yield from _ranges(paths[first:last], dtype, places[first:last])
-
-
-def _equal(batch: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    edges = np.flatnonzero(np.diff(batch, prepend=-1, append=-1)).tolist()
-    return pairwise(edges)
-
-
-def _ranges(paths: Sequence[Path], dtype: np.dtype[Any], places: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
     store = _store(paths[0])[0]
-    names = [_store(path)[1] for path in paths]
-    read = store.cat_ranges(names, places[:, 0].tolist(), places[:, 1].tolist(), on_error="raise")
-    return (np.frombuffer(raw, dtype) for raw in read)
+    begin, end = (bounds * dtype.itemsize).T
+    batch = np.cumsum(end - begin) // SLICES_BYTES
+    edges = np.flatnonzero(np.diff(batch, prepend=-1, append=-1)).tolist()
+    for first, last in pairwise(edges):
+        names = [_store(path)[1] for path in paths[first:last]]
+        read = store.cat_ranges(names, begin[first:last].tolist(), end[first:last].tolist(), on_error="raise")
+        yield from (np.frombuffer(raw, dtype) for raw in read)
 
 
 def contents(paths: Sequence[Path]) -> list[bytes]:
