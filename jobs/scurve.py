@@ -277,7 +277,7 @@ def parser() -> argparse.ArgumentParser:
         description="Copy held-out documents of a finished run with some words replaced, and measure how often the "
         "copies are flagged, against the formula. Status 1 when they do not agree.",
     )
-    parser.add_argument("out", metavar="OUT", help="output folder of a finished run")
+    parser.add_argument("out", metavar="OUT", help="output folder of a finished run, or its URL")
     parser.add_argument(
         "--documents", type=int, default=600, metavar="N", help="documents to copy (default: 600)"
     )

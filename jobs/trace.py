@@ -150,7 +150,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m jobs.trace",
         description="Name the document that a token of a shard comes from, and show it.",
     )
-    parser.add_argument("out", metavar="OUT", help="output folder of a finished run")
+    parser.add_argument("out", metavar="OUT", help="output folder of a finished run, or its URL")
     parser.add_argument("--shard", required=True, metavar="SPLIT:NUMBER", help="such as train:3 or val:0")
     parser.add_argument(
         "--token", required=True, type=int, metavar="N", help="index of the token in the shard, from 0"

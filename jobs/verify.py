@@ -335,7 +335,7 @@ def parser() -> argparse.ArgumentParser:
         "each kept document's tokens, and that validation shares nothing with training. Status 1 and one line for each "
         "problem when it does not hold.",
     )
-    parser.add_argument("out", metavar="OUT", help="output folder of a finished run")
+    parser.add_argument("out", metavar="OUT", help="output folder of a finished run, or its URL")
     return parser
 
 

@@ -101,7 +101,8 @@ def files(folder: Path) -> dict[Path, int]:
         found = store.find(root, detail=True)
     except FileNotFoundError:
         return {}
-    return {folder / name[len(root) + 1 :]: info["size"] for name, info in sorted(found.items())}
+    in_order = sorted(found, key=lambda name: name.split("/"))
+    return {folder / name[len(root) + 1 :]: found[name]["size"] for name in in_order}
 
 
 def _size(path: Path) -> int | None:
@@ -237,7 +238,7 @@ def read_table(path: Path, **options: Any) -> "pa.Table":
         return pq.read_table(source, **options)
 
 
-_copies: dict[Path, tuple[str, IO[bytes]]] = {}
+_copies: dict[Path, tuple[str, tempfile.TemporaryDirectory[str]]] = {}
 _copying = threading.Lock()
 
 
@@ -252,11 +253,12 @@ def local_copy(path: Path) -> Path:
     version = store.ukey(name)
     with _copying:
         held = _copies.get(path)
-        if held is None or held[0] != version or not Path(held[1].name).exists():
-            copy = tempfile.NamedTemporaryFile(dir=_scratch(), suffix=f"-{path.name}")  # noqa: SIM115, kept open
-            store.get_file(name, copy.name)
-            held = _copies[path] = version, cast(IO[bytes], copy)
-        return Path(held[1].name)
+        if held is None or held[0] != version or not Path(held[1].name, path.name).exists():
+            # Errors when it goes: a worker's own folder may go first.
+            folder = tempfile.TemporaryDirectory(dir=_scratch(), ignore_cleanup_errors=True)
+            store.get_file(name, f"{folder.name}/{path.name}")
+            held = _copies[path] = version, folder
+        return Path(held[1].name, path.name)
 
 
 # ---------------------------------------------------------------- writing

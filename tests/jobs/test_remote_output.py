@@ -1,4 +1,4 @@
-"""The main job from and to a bucket: the bytes of a local run, and everything a person does with an output."""
+"""The main job from and to a store: the bytes of a local run, and everything a person does with an output."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -36,7 +37,7 @@ def s3() -> Iterator[S3Server]:
 
 @pytest.fixture
 def folder(s3: S3Server, request: pytest.FixtureRequest) -> Path:
-    return folders.located(f"{s3.url}/{request.node.name}")
+    return folders.located(f"{s3.url}/{request.node.name.partition('[')[0]}-{uuid.uuid4().hex[:8]}")
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +132,33 @@ def _key(path: Path) -> str:
     return str(path).removeprefix("s3://")
 
 
+def test_a_run_to_memory_continues_and_gives_the_same_bytes(
+    finished: Path, corpus: Path, in_memory: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A store without conditional writes and requests that overlap, which workers see that are threads."""
+    from distributed import LocalCluster
+
+    with LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=":0"
+    ) as here:
+        arguments = [*settings(corpus), "--output", in_memory, "--scheduler", here.scheduler_address]
+        assert main([*arguments, "--until", "annotate"]) == 0
+        capsys.readouterr()
+        assert main(arguments) == 0
+        assert "\nannotate " not in capsys.readouterr().out
+        assert main(arguments) == 0
+        assert "nothing to do" in capsys.readouterr().out
+    assert digests_of(in_memory) == digests(finished)
+    assert verify.main([in_memory]) == 0
+    assert trace.main([in_memory, "--shard", "train:1", "--token", "5"]) == 0
+
+
+@pytest.fixture
+def in_memory() -> Iterator[str]:
+    yield "memory://bucket/out"
+    folders.remove_folder(folders.located("memory://bucket"))
+
+
 @pytest.mark.slow
 def test_killed_and_started_again_it_gives_the_same_bytes(finished: Path, s3: S3Server, source: str) -> None:
     out = f"{s3.url}/killed"
@@ -207,10 +235,10 @@ def test_a_folder_is_not_another_whose_name_begins_alike(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 1000, 2**26])
-def test_runs_of_many_stores(
+def test_slices_of_many_files(
     s3: S3Server, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr(folders, "RUNS_BYTES", at_once)
+    monkeypatch.setattr(folders, "SLICES_BYTES", at_once)
     random = np.random.default_rng(0)
     stores = [random.integers(0, 2**16, n, np.uint16) for n in (1, 700, 3000, 10)]
     bounds = np.array([[0, 1], [600, 700], [10, 2999], [4, 5]])
@@ -220,19 +248,19 @@ def test_runs_of_many_stores(
             with checkpoint.written(path) as file:
                 file.write(store.tobytes())
         s3.reset()
-        found = list(folders.runs(paths, np.dtype(np.uint16), bounds))
-        for store, run, (start, stop) in zip(stores, found, bounds, strict=True):
-            np.testing.assert_array_equal(run, store[start:stop])
-    assert list(folders.runs([], np.dtype(np.uint16), np.empty((0, 2), np.int64))) == []
+        found = list(folders.slices(paths, np.dtype(np.uint16), bounds))
+        for store, piece, (start, stop) in zip(stores, found, bounds, strict=True):
+            np.testing.assert_array_equal(piece, store[start:stop])
+    assert list(folders.slices([], np.dtype(np.uint16), np.empty((0, 2), np.int64))) == []
 
 
-def test_packing_reads_no_more_than_the_runs(s3: S3Server, folder: Path) -> None:
+def test_packing_reads_no_more_than_the_slices(s3: S3Server, folder: Path) -> None:
     paths = [folder / f"{i}.tokens.bin" for i in range(20)]
     for path in paths:
         with checkpoint.written(path) as file:
             file.write(bytes(100_000))
     s3.reset()
-    list(folders.runs(paths, np.dtype(np.uint16), np.array([[1000, 2000]] * 20)))
+    list(folders.slices(paths, np.dtype(np.uint16), np.array([[1000, 2000]] * 20)))
     assert s3.served == 20 * 2000
     assert len(s3.requests) == 20
 
@@ -305,6 +333,7 @@ def test_someones_own_folder_is_left_alone(
         ("s4://bucket/out", "s4://bucket/out is not a URL that fsspec can open"),
         ("s3://no-such-bucket-here/out", "s3://no-such-bucket-here/out cannot be reached"),
         ("http://127.0.0.1:9/out", "cannot be reached"),
+        ("s3://bucket/a[1]/out", "has `*`, `?` or `[` in its URL"),
     ],
 )
 def test_an_output_that_cannot_be_is_one_sentence(
