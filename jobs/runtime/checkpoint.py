@@ -163,10 +163,10 @@ class Checkpoint:
         files = {
             path.name: describe(path)
             for path in found
-            if path.parent == self.folder
+            if path.name not in described
             and path.name != MANIFEST
-            and path.name not in described
             and not _aside(path)
+            and path.parent == self.folder
         }
         manifest = {"fingerprint": self.fingerprint, "files": files, "figures": figures}
         _fsync_folder(self.folder)
@@ -195,7 +195,8 @@ class Checkpoint:
         return done
 
     def _records(self, files: Iterable[Path]) -> list[Path]:
-        return [path for path in files if path.parent == self.folder / TASKS and not _aside(path)]
+        folder = self.folder / TASKS
+        return [path for path in files if path.parent == folder and not _aside(path)]
 
 
 def _aside(path: Path) -> bool:
