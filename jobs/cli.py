@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from jobs.errors import UserError
+from jobs.errors import UserError, said
 
 COMMANDS = {
     "run": "documents to verified token shards, the whole pipeline",
@@ -20,6 +20,9 @@ COMMANDS = {
     "verify": "prove a finished run from its files alone",
     "trace": "name the document that a token of a shard comes from",
 }
+
+# Libraries behind URLs whose errors are no OSError.
+STORES = {"aiobotocore", "aiohttp", "azure", "botocore", "gcsfs", "google"}
 
 RUN_DESCRIPTION = """\
 Turn documents into verified token shards: near-duplicates removed, tokenized, shuffled, split and packed.
@@ -56,9 +59,8 @@ def run_parser(
         help="one setting, such as length.min_tokens=128 or sources.0.path=data; repeatable, YAML values")  # fmt: skip
     add(
         "--output",
-        type=Path,
-        metavar="DIR",
-        help="output folder (default: out/NAME after the preset or file)",
+        metavar="DIR|URL",
+        help="output folder, here or behind a URL such as s3://bucket/out (default: out/NAME after the preset or file)",
     )
     add(
         "--scheduler",
@@ -112,6 +114,11 @@ def guarded(main: Callable[[], int], commits: bool = False) -> int:
         kept = stays if error.errno in _OUT_OF_ROOM else ""
         where = f": {error.filename}" if error.filename else ""
         print(f"error: {error.strerror or error}{where}{kept}", file=sys.stderr)
+        return 2
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in STORES:
+            raise
+        print(f"error: a store failed: {said(error)}{stays}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
         print(f"stopped{stays}", file=sys.stderr)

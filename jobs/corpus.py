@@ -40,7 +40,7 @@ from packaging.utils import canonicalize_name
 
 from jobs.cli import guarded
 from jobs.errors import UserError
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 
 if TYPE_CHECKING:
     from jobs.runtime.context import Run
@@ -450,10 +450,10 @@ def main(arguments: list[str] | None = None) -> int:
         "with FineWeb-Edu's columns. Does nothing where it is already there for the installed releases.",
     )
     parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="where to write; new, empty, or written by this command"
+        "folder", metavar="DIR", help="where to write; new, empty, or written by this command"
     )
     options = parser.parse_args(arguments)
-    return guarded(lambda: write(options.folder))
+    return guarded(lambda: write(folders.reached(options.folder)))
 
 
 def write(folder: Path) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from jobs.runtime import folders
 from kernels import permutation
 from kernels.xxh3 import xxh3_64
 
@@ -89,9 +90,9 @@ def file_name(number: int) -> str:
     return f"part-{number:06d}.parquet"
 
 
-def files(out: Path) -> list[Path]:
+def files(out: str | Path) -> list[Path]:
     """The ledger's files, in order."""
-    return sorted((Path(out).absolute() / "ledger").glob("part-*.parquet"))
+    return sorted((folders.located(out) / "ledger").glob("part-*.parquet"))
 
 
 def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":
@@ -100,7 +101,7 @@ def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":
     Parameters
     ----------
     out
-        The run's output folder.
+        The run's output folder, or its URL.
     columns
         Which columns to read; all by default.
     """
@@ -109,19 +110,18 @@ def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":
 
     from jobs.errors import UserError
 
-    paths = files(Path(out))
+    paths = files(out)
     if not paths:
         raise UserError(f"{out} holds no ledger; run `python -m jobs.run --output {out}` to its end first")
-    schema = pq.read_schema(paths[0])
+    with folders.opened(paths[0]) as first:
+        schema = pq.read_schema(first)
     wanted = columns or schema.names
     meta = frame(schema.empty_table().select(wanted))
     return dd.from_map(_read_file, paths, columns=wanted, meta=meta, label="read-ledger")
 
 
 def _read_file(path: Path, columns: list[str]) -> "pd.DataFrame":
-    import pyarrow.parquet as pq
-
-    return frame(pq.read_table(path, columns=columns))
+    return frame(folders.read_table(path, columns=columns))
 
 
 def frame(table: pa.Table) -> "pd.DataFrame":

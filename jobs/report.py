@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from jobs import ledger
 from jobs.pipeline.order import ranges
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
 from kernels import packing, permutation, shingles
@@ -304,7 +303,7 @@ def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
     columns = ["doc_id", "source", "path", "record", "id", "url", "crawl"]
     found: dict[int, dict[str, Any]] = {}
     for path in ledger.files(run.out):
-        table = pq.read_table(path, columns=columns, filters=pc.field("doc_id").isin(wanted))
+        table = folders.read_table(path, columns=columns, filters=pc.field("doc_id").isin(wanted))
         found |= {row["doc_id"]: row for row in table.to_pylist()}
     ngram = run.config.near_duplicates.ngram
     for row in found.values():
@@ -409,7 +408,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
 
 def read(out: str | Path) -> dict[str, Any]:
     """The report of a finished run."""
-    return checkpoint.read_json(Path(out) / NAME / FILE)
+    return checkpoint.read_json(folders.located(out) / NAME / FILE)
 
 
 def print_table(console: Console, figures: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import shutil
 import sys
 import time
 from importlib.metadata import version
@@ -70,9 +69,10 @@ def prepare(options: argparse.Namespace) -> "Run":
     resolved = config.load(options.config, settings)
     from jobs.runtime.console import Console
     from jobs.runtime.context import Run
+    from jobs.runtime.folders import reached
 
-    out = options.output or Path("out") / Path(options.config).stem
-    run = Run(resolved, out.absolute(), Console(), options.scheduler, options.workers, options.memory_limit)
+    out = reached(options.output or Path("out") / Path(options.config).stem)
+    run = Run(resolved, out, Console(), options.scheduler, options.workers, options.memory_limit)
     run.refuse_contradictions()
     return run
 
@@ -204,8 +204,10 @@ def dry_run(run: "Run") -> int:
 
 def clear(out: Path) -> None:
     """Remove the folders of our jobs, and nothing else."""
+    from jobs.runtime.folders import remove_folder
+
     for name in JOBS:
-        shutil.rmtree(out / name, ignore_errors=True)
+        remove_folder(out / name)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from jobs import ledger
 from jobs.cli import guarded
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
 from kernels import bands, minhash, permutation, shingles, words
@@ -170,7 +169,8 @@ def held_out(run: "Run", wanted: int, seed: int) -> list[tuple[int, str]]:
     columns = ["doc_id", "source", "path", "record", "fate", "n_words"]
     kept = [ledger.TRAIN, ledger.VALIDATION]
     tables = (
-        pq.read_table(path, columns=columns, filters=[("fate", "in", kept)]) for path in ledger.files(run.out)
+        folders.read_table(path, columns=columns, filters=[("fate", "in", kept)])
+        for path in ledger.files(run.out)
     )
     chosen = pd.DataFrame()
     for table in tables:
@@ -285,13 +285,13 @@ def parser() -> argparse.ArgumentParser:
         description="Copy held-out documents of a finished run with some words replaced, and measure how often the "
         "copies are flagged, against the formula. Status 1 when they do not agree.",
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="output folder of a finished run")
+    parser.add_argument("out", metavar="OUT", help="output folder of a finished run, or its URL")
     parser.add_argument(
         "--documents", type=int, default=600, metavar="N", help="documents to copy (default: 600)"
     )
     parser.add_argument("--copies", type=int, default=20, metavar="N", help="copies of each (default: 20)")
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="where figures and plot go (default: ./scurve)"
+        "--output", default="scurve", metavar="DIR", help="where figures and plot go (default: ./scurve)"
     )
     parser.add_argument("--hash-family", choices=["mix64", "narrow"], default="mix64",
         help="narrow: the seed's broken family, to see the check fail (default: mix64)")  # fmt: skip
@@ -311,7 +311,7 @@ def _main(options: argparse.Namespace) -> int:
     from jobs.runtime.context import Run
     from jobs.trace import configuration
 
-    out, folder = options.out.absolute(), (options.output or Path("scurve")).absolute()
+    out, folder = folders.reached(options.out), folders.reached(options.output)
     with Run(configuration(out), out, Console(), workers=options.workers) as run:
         experiment = experiment_of(run, options.hash_family, options.copies)
         found = measure(run, options.documents, experiment, folder)

@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from jobs import ledger, sources, steps
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.text import hash_prefixes, text_buffers, text_hashes
 from jobs.tokens import training
@@ -109,7 +109,7 @@ def existing(config: "Config") -> Path:
     """The tokenizer file that the configuration names."""
     from jobs.errors import UserError
 
-    path = Path(str(config.tokenizer.path))
+    path = folders.located(str(config.tokenizer.path))
     if not path.is_file():
         raise UserError(f"tokenizer.path is {str(path)!r}, but there is no such file")
     return path

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from jobs import config, ledger, steps
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
 from jobs.pipeline import inventory
+from jobs.runtime import folders
 from jobs.runtime.checkpoint import MANIFEST, read_json, why_unfinished
 from jobs.runtime.console import Console
 from jobs.runtime.context import encoder_spec
@@ -83,7 +83,7 @@ def _documents_at(out: Path, split: str, starts: np.ndarray, position: int) -> l
     """The documents before, at and after a position of a split's stream; None where there is none."""
     near = []
     for path in ledger.files(out):
-        table = pq.read_table(path, columns=COLUMNS, filters=[("fate", "==", split)]).to_pandas()
+        table = folders.read_table(path, columns=COLUMNS, filters=[("fate", "==", split)]).to_pandas()
         table["position"] = starts[table["shard"].to_numpy(np.int64)] + table["offset"]
         near.append(table[table["position"] <= position].nlargest(2, "position"))
         near.append(table[table["position"] > position].nsmallest(1, "position"))
@@ -114,16 +114,16 @@ def tokenizer_of(out: Path) -> encoder.Encoder:
     return encoder.get(encoder_spec(configuration(out).tokenizer, path))
 
 
-def source_texts(out: Path) -> Callable[[str, str, int], str | None]:
-    """A function that reads the text of a document again from where it came from: source, path, record."""
+def source_texts(out: Path) -> Callable[[str, str, list[int]], list[str | None]]:
+    """A function that reads texts of one file again from where they came from: source, path, records."""
     settings = {source.name: source.resolved(out) for source in configuration(out).sources}
     known = inventory.recorded(out)
 
-    def text(source: str, path: str, record: int) -> str | None:
+    def texts(source: str, path: str, records: list[int]) -> list[str | None]:
         blocks = inventory.blocks(settings[source], path, known)
-        return steps.texts(settings[source], path, [record], blocks)[0]
+        return steps.texts(settings[source], path, records, blocks)
 
-    return text
+    return texts
 
 
 def show(console: Console, found: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m jobs.trace",
         description="Name the document that a token of a shard comes from, and show it.",
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="output folder of a finished run")
+    parser.add_argument("out", metavar="OUT", help="output folder of a finished run, or its URL")
     parser.add_argument("--shard", required=True, metavar="SPLIT:NUMBER", help="such as train:3 or val:0")
     parser.add_argument(
         "--token", required=True, type=int, metavar="N", help="index of the token in the shard, from 0"
@@ -172,7 +172,7 @@ def _main(options: argparse.Namespace) -> int:
     split, colon, number = options.shard.partition(":")
     if split not in NAMES or not colon or not number.isdigit():
         raise UserError(f"--shard is {options.shard!r}; it should be like train:3 or val:0")
-    show(Console(), trace(options.out.absolute(), NAMES[split], int(number), options.token))
+    show(Console(), trace(folders.reached(options.out), NAMES[split], int(number), options.token))
     return 0
 
 

@@ -13,13 +13,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from jobs import ledger
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
-from jobs.runtime.checkpoint import LOCK, MANIFEST, TASKS, DamagedFileError, read_json, sha256, why_unfinished
+from jobs.runtime import folders
+from jobs.runtime.checkpoint import (
+    LOCK,
+    MANIFEST,
+    RUNNING,
+    TASKS,
+    DamagedFileError,
+    read_json,
+    read_jsons,
+    sha256,
+    why_unfinished,
+)
 from jobs.runtime.console import Console
 from kernels import packing, permutation
 
@@ -57,17 +67,15 @@ def check_files(out: Path) -> Iterator[str]:
     except DamagedFileError as error:
         yield f"{error}; the same command again writes it anew"
         return
+    sizes = folders.files(out)
     expected: dict[Path, dict[str, Any]] = {}
-    known = {root, out / LOCK}
+    known = {root, out / LOCK, out / RUNNING}
     for job, fingerprint in jobs.items():
         folder = out / job
-        known.add(folder / MANIFEST)
-        known.update((folder / TASKS).glob("*.json"))
+        tasks = [path for path in sizes if path.parent == folder / TASKS and path.suffix == ".json"]
+        known.update((folder / MANIFEST, *tasks))
         try:
-            records = [
-                read_json(folder / MANIFEST),
-                *(read_json(path) for path in (folder / TASKS).glob("*.json")),
-            ]
+            records = [read_json(folder / MANIFEST), *read_jsons(tasks)]
         except FileNotFoundError:
             yield f"{folder / MANIFEST} is missing; the same command again redoes that job"
             continue
@@ -78,20 +86,17 @@ def check_files(out: Path) -> Iterator[str]:
             yield f"{folder / MANIFEST} is of another run than {root}: run again"
         expected |= {folder / name: file for record in records for name, file in record["files"].items()}
     with ThreadPoolExecutor() as threads:
-        yield from filter(None, threads.map(_compare, expected, expected.values()))
-    for path in sorted(out.rglob("*")):
-        if path.is_file() and path not in expected and path not in known:
+        yield from filter(None, threads.map(_compare, expected, expected.values(), map(sizes.get, expected)))
+    for path in sizes:
+        if path not in expected and path not in known:
             yield f"{path} was not written by this run; remove it, or move it away"
 
 
-def _compare(path: Path, file: dict[str, Any]) -> str | None:
-    if not path.is_file():
+def _compare(path: Path, file: dict[str, Any], size: int | None) -> str | None:
+    if size is None:
         return f"{path} is missing; {_repair(path.parent)}"
-    if path.stat().st_size != file["bytes"]:
-        return (
-            f"{path} is damaged: it has {path.stat().st_size:,} bytes, {file['bytes']:,} were written; "
-            f"{_repair(path.parent)}"
-        )
+    if size != file["bytes"]:
+        return f"{path} is damaged: it has {size:,} bytes, {file['bytes']:,} were written; {_repair(path.parent)}"
     if sha256(path) != file["sha256"]:
         return f"{path} is damaged: its checksum is not the one of what was written; {_repair(path.parent)}"
     return None
@@ -110,9 +115,10 @@ class Output:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self.config = read_json(out / MANIFEST)["config"]
-        self.figures = {path.parent.name: read_json(path)["figures"] for path in out.glob(f"*/{MANIFEST}")}
-        self.shards: dict[str, list[np.memmap]] = {ledger.TRAIN: [], ledger.VALIDATION: []}
+        manifest = read_json(out / MANIFEST)
+        self.config = manifest["config"]
+        self.figures = {job: read_json(out / job / MANIFEST)["figures"] for job in manifest["jobs"]}
+        self.shards: dict[str, list[folders.Sliced]] = {ledger.TRAIN: [], ledger.VALIDATION: []}
         for split, name, _ in self.figures["shards"]["shards"]:
             self.shards[split].append(llmc.open_shard(out / "shards" / name))
         self.end_of_text = self.figures["shards"]["end_of_text"]
@@ -120,7 +126,7 @@ class Output:
     def ledger(self, columns: list[str]) -> Iterator[pd.DataFrame]:
         """The ledger, a file at a time."""
         for path in ledger.files(self.out):
-            yield ledger.frame(pq.read_table(path, columns=columns))
+            yield ledger.frame(folders.read_table(path, columns=columns))
 
 
 def check_headers(output: Output) -> Iterator[str]:
@@ -207,7 +213,7 @@ def check_places(output: Output) -> Iterator[str]:
 
 
 def _wrong_tokens(
-    shards: list[np.memmap],
+    shards: list[folders.Sliced],
     position: np.ndarray,
     n_tokens: np.ndarray,
     token_hash: np.ndarray,
@@ -221,8 +227,9 @@ def _wrong_tokens(
     for number, shard in enumerate(shards):
         whole = np.flatnonzero((first_shard == number) & (last_shard == number))
         starts = position[whole] - (ends[number] - len(shard))
-        hashes = packing.slice_hashes(np.asarray(shard), starts, n_tokens[whole])
-        ended = shard[starts + n_tokens[whole] - 1] == end_of_text
+        tokens = np.asarray(shard[:])
+        hashes = packing.slice_hashes(tokens, starts, n_tokens[whole])
+        ended = tokens[starts + n_tokens[whole] - 1] == end_of_text
         wrong.append(whole[(hashes != token_hash[whole]) | ~ended])
     for cut in np.flatnonzero(first_shard != last_shard):
         tokens = read_tokens(shards, int(position[cut]), int(n_tokens[cut]))
@@ -232,7 +239,7 @@ def _wrong_tokens(
     return np.sort(np.concatenate(wrong)) if wrong else np.empty(0, np.int64)
 
 
-def read_tokens(shards: list[np.memmap], start: int, n: int) -> np.ndarray:
+def read_tokens(shards: list[folders.Sliced], start: int, n: int) -> np.ndarray:
     """`n` tokens of a split's stream from `start`, stitched across its shards."""
     ends = np.cumsum([len(shard) for shard in shards], dtype=np.int64)
     pieces, number = [], int(np.searchsorted(ends, start, side="right"))
@@ -284,7 +291,7 @@ def check_validation(output: Output) -> Iterator[str]:
         shared = set(rows.loc[validation, column].dropna()) & set(rows.loc[~validation, column].dropna())
         if shared:
             yield f"{len(shared):,} validation documents share a {what} with training"
-    hashes = np.load(output.out / "references" / "hashes.npy")
+    hashes = folders.load(output.out / "references" / "hashes.npy")
     prefixes = [int.from_bytes(value[:8], "big") for value in rows.loc[validation, "text_hash"]]
     overlapping = np.isin(np.array(prefixes, np.uint64), hashes).sum()
     if overlapping:
@@ -295,16 +302,17 @@ def check_texts(output: Output) -> Iterator[str]:
     """The decoded tokens of a keyed sample of kept documents are their source's text."""
     from jobs.trace import source_texts, tokenizer_of
 
-    coder, source_text = tokenizer_of(output.out), source_texts(output.out)
+    coder, texts = tokenizer_of(output.out), source_texts(output.out)
     columns = ["doc_id", "source", "path", "record", "fate", "n_tokens", "shard", "offset"]
     rows = pd.concat(_sampled(frame[frame["shard"].notna()]) for frame in output.ledger(columns))
     unlike: dict[str, list[str]] = {}
-    for row in _sampled(rows).itertuples():
-        shards = output.shards[row.fate]
-        start = sum(len(shard) for shard in shards[: row.shard]) + row.offset
-        text = source_text(row.source, row.path, int(row.record))
-        if text is None or coder.decode(read_tokens(shards, start, int(row.n_tokens) - 1)) != text:
-            unlike.setdefault(str(row.source), []).append(f"{row.path} record {row.record}")
+    for (source, path), of_file in _sampled(rows).groupby(["source", "path"], observed=True):
+        found = texts(source, path, of_file["record"].astype(int).tolist())
+        for row, text in zip(of_file.itertuples(), found, strict=True):
+            shards = output.shards[row.fate]
+            start = sum(len(shard) for shard in shards[: row.shard]) + row.offset
+            if text is None or coder.decode(read_tokens(shards, start, int(row.n_tokens) - 1)) != text:
+                unlike.setdefault(str(source), []).append(f"{path} record {row.record}")
     for source, places in unlike.items():
         yield (
             f"the tokens of {len(places):,} of {min(DECODED, len(rows)):,} sampled documents do not decode to what "
@@ -336,14 +344,14 @@ def parser() -> argparse.ArgumentParser:
         "each kept document's tokens, and that validation shares nothing with training. Status 1 and one line for each "
         "problem when it does not hold.",
     )
-    parser.add_argument("out", type=Path, metavar="OUT", help="output folder of a finished run")
+    parser.add_argument("out", metavar="OUT", help="output folder of a finished run, or its URL")
     return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
     """`python -m jobs.verify OUT`."""
     options = parser().parse_args(arguments)
-    return guarded(lambda: 1 if verify(options.out.absolute(), Console()) else 0)
+    return guarded(lambda: 1 if verify(folders.reached(options.out), Console()) else 0)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jobs.errors import UserError
+from jobs.runtime import folders
 
 
 class Header(NamedTuple):
@@ -144,7 +145,7 @@ def write_shard(file: IO[bytes], tokens: npt.NDArray[Any]) -> None:
         writer.append(tokens)
 
 
-def read_header(path: str | os.PathLike[str]) -> tuple[np.dtype[Any], int]:
+def read_header(path: str | Path) -> tuple[np.dtype[Any], int]:
     """Read the token type and the token count of a file, and hold the file's size against them.
 
     Raises
@@ -152,12 +153,11 @@ def read_header(path: str | os.PathLike[str]) -> tuple[np.dtype[Any], int]:
     UserError
         The file cannot be read, is not a token file, or is shorter or longer than its header says.
     """
+    file = folders.located(path)
     try:
-        with Path(path).open("rb") as file:
-            n_bytes = os.fstat(file.fileno()).st_size
-            raw = file.read(HEADER_BYTES)
+        n_bytes, raw = file.stat().st_size, folders.read_range(file, 0, HEADER_BYTES)
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(raw) < HEADER_BYTES:
         raise UserError(
             f"{path} is {len(raw):,} bytes long, too short for the 1,024-byte header of an llm.c token file"
@@ -198,10 +198,10 @@ def read_headers(paths: Sequence[Path]) -> tuple[np.dtype[Any], npt.NDArray[np.i
     return dtypes[0], np.array(counts, dtype=np.int64)
 
 
-def open_shard(path: str | os.PathLike[str]) -> np.memmap[Any, Any]:
+def open_shard(path: str | Path) -> folders.Sliced:
     """Map the tokens of a file, uint16[t] or uint32[t], read-only; raises as `read_header` does."""
     dtype, n_tokens = read_header(path)
-    return np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES, shape=(n_tokens,))
+    return folders.mapped(folders.located(path), dtype, HEADER_BYTES, n_tokens)
 
 
 def read_tokens(
@@ -254,8 +254,13 @@ def find_shards(data_dir: str | os.PathLike[str], split: str) -> list[Path]:
     Raises
     ------
     UserError
-        There is no such folder or no such shard, a number is missing or double, or the files carry two names.
+        It is a URL, there is no such folder or no such shard, a number is missing or double, or the files carry two
+        names.
     """
+    if "://" in str(data_dir):
+        raise UserError(
+            f"{data_dir} is a URL, and shards are loaded from local files; copy its folder shards here"
+        )
     folder = Path(data_dir)
     if (folder / "shards").is_dir():
         folder /= "shards"

@@ -16,7 +16,7 @@ from jobs import ledger
 from jobs.pipeline import shards
 from jobs.pipeline.order import Decisions, Ranges, decisions, ranges
 from jobs.pipeline.paths import SplitPaths
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 
 if TYPE_CHECKING:
@@ -61,14 +61,14 @@ def places(index: int, order: Ranges, ends: dict[str, np.ndarray]) -> pd.DataFra
 
 
 def write_files(
-    rows: pd.DataFrame, folder: str, splits: list[SplitPaths], first_rows: list[int], decisions: Decisions
+    rows: pd.DataFrame, folder: Path, splits: list[SplitPaths], first_rows: list[int], decisions: Decisions
 ) -> pd.DataFrame:
     """Write the ledger files whose places this partition holds; return what they count, by fate."""
     counts = []
     for part, placed in rows.groupby("part", sort=True):
         placed = placed.sort_values("row")
         table = _ledger_rows(placed, splits, first_rows, decisions)
-        with checkpoint.written(Path(folder) / ledger.file_name(int(part))) as file:
+        with checkpoint.written(folder / ledger.file_name(int(part))) as file:
             pq.write_table(table, file, compression="zstd", row_group_size=ROWS_PER_GROUP)
         counts.append(
             table.group_by("fate").aggregate([("doc_id", "count"), ("n_bytes", "sum"), ("n_tokens", "sum")])
@@ -92,7 +92,7 @@ def _ledger_rows(
     )
     tables = []
     for number in numbers:
-        table = pq.read_table(splits[number].rows)
+        table = folders.read_table(splits[number].rows)
         fate, cluster, kept_by, _ = decisions.fates(table)
         decided = {
             "fate": pa.array(fate, pa.string()),
@@ -150,7 +150,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     )
     graph = frame.shuffle("part", npartitions=max(parts, 1)).map_partitions(
         write_files,
-        folder=str(job.folder),
+        folder=job.folder,
         splits=run.annotated,
         first_rows=[int(n) for n in np.cumsum(counts) - counts],
         decisions=decisions(run),

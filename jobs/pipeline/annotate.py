@@ -38,7 +38,7 @@ SUMMARY = columns(
 class Step:
     """All that a task needs; it is pickled with the task, since a cluster knows nothing of our settings."""
 
-    folder: str
+    folder: Path
     sources: dict[str, Any]
     fingerprint: str
     ngram: int
@@ -199,8 +199,7 @@ def lay_out(
 def _commit(
     split: sources.Split, step: Step, table: pa.Table, signatures: np.ndarray, stored: np.ndarray
 ) -> pd.DataFrame:
-    folder = Path(step.folder)
-    paths = SplitPaths(folder, split.key)
+    paths = SplitPaths(step.folder, split.key)
     with checkpoint.written(paths.rows) as file:
         pq.write_table(table.combine_chunks(), file, compression="zstd")
     with checkpoint.written(paths.signatures) as file:
@@ -215,7 +214,7 @@ def _commit(
         "dropped": len(table) - fates.null_count,
         "lost": pc.sum(pc.equal(fates, ledger.UNREADABLE)).as_py() or 0,
     }
-    return finish_task(folder, step.fingerprint, split.key, paths.all, figures, SUMMARY)
+    return finish_task(step.folder, step.fingerprint, split.key, paths.all, figures, SUMMARY)
 
 
 # ---------------------------------------------------------------- the graph and the commit
@@ -247,7 +246,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         run.console.warn(notice)
     near = run.config.near_duplicates
     step = Step(
-        folder=str(job.folder),
+        folder=job.folder,
         sources={source.name: source for source in run.sources},
         fingerprint=step_fingerprint(run),
         ngram=near.ngram,

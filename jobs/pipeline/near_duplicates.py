@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from jobs.pipeline.paths import SplitPaths
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.text import hash_prefixes
 from kernels import bands, permutation, union_find
@@ -85,9 +84,9 @@ def reference_rows(paths: SplitPaths, n_bands: int, rows: int) -> pd.DataFrame:
 
 def _keys_of_split(paths: SplitPaths, n_bands: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """doc_ids uint64[d] and band keys uint64[d, b] of the documents that have words and were not dropped."""
-    table = pq.read_table(paths.rows, columns=["doc_id", "n_words", "fate"])
+    table = folders.read_table(paths.rows, columns=["doc_id", "n_words", "fate"])
     comparable = (table["n_words"].to_numpy() > 0) & np.asarray(table["fate"].is_null())
-    signatures = np.load(paths.signatures, mmap_mode="r")[comparable]
+    signatures = folders.load(paths.signatures)[comparable]
     return table["doc_id"].to_numpy()[comparable], bands.band_keys(signatures, n_bands, rows)
 
 
@@ -137,10 +136,10 @@ def _run_starts(ordered: np.ndarray) -> np.ndarray:
     return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)])
 
 
-def flagged_clusters(paths: SplitPaths, folder: str, reference_hashes: str) -> pd.DataFrame:
+def flagged_clusters(paths: SplitPaths, folder: Path, reference_hashes: Path) -> pd.DataFrame:
     """Clusters that a document of this split makes overlap with a reference set."""
-    table = pq.read_table(paths.rows, columns=["doc_id", "text_hash"])
-    clusters = Clusters(Path(folder))
+    table = folders.read_table(paths.rows, columns=["doc_id", "text_hash"])
+    clusters = Clusters(folder)
     place = clusters.find(table["doc_id"].to_numpy())
     clustered = place >= 0
     touched = clusters.touched(table, reference_hashes) & clustered
@@ -175,22 +174,21 @@ class Clusters:
     """The clusters of a run, memory-mapped and sorted by doc_id; documents in no cluster have no row."""
 
     def __init__(self, folder: Path) -> None:
-        table = pa.ipc.open_file(pa.memory_map(str(folder / CLUSTERS))).read_all()
+        table = pa.ipc.open_file(pa.memory_map(str(folders.local_copy(folder / CLUSTERS)))).read_all()
         self.doc_id, self.cluster, self.kept_by, self.overlaps = (
             column.to_numpy() for column in table.combine_chunks().itercolumns()
         )
-        self._direct = np.load(folder / OVERLAPS, mmap_mode="r")
+        self._direct = folders.load(folders.local_copy(folder / OVERLAPS))
 
     def find(self, doc_ids: np.ndarray) -> np.ndarray:
         """int64[d] row of each document, -1 where it is in no cluster."""
         return _find(self.doc_id, doc_ids)
 
-    def touched(self, table: pa.Table, reference_hashes: str) -> np.ndarray:
+    def touched(self, table: pa.Table, reference_hashes: Path) -> np.ndarray:
         """bool[d]: the document itself equals, or is a candidate of, a document of a reference set."""
         direct = _find(self._direct, table["doc_id"].to_numpy()) >= 0
-        return direct | (
-            _find(np.load(reference_hashes, mmap_mode="r"), hash_prefixes(table["text_hash"])) >= 0
-        )
+        references = folders.load(folders.local_copy(reference_hashes))
+        return direct | (_find(references, hash_prefixes(table["text_hash"])) >= 0)
 
 
 def _find(ordered: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -244,8 +242,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         graph = dd.from_map(
             flagged_clusters,
             splits,
-            folder=str(job.folder),
-            reference_hashes=str(run.reference_hashes),
+            folder=job.folder,
+            reference_hashes=run.reference_hashes,
             meta=columns(cluster="uint64"),
             label="reference-overlap",
         )

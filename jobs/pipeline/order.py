@@ -19,7 +19,7 @@ from jobs import ledger
 from jobs.errors import UserError
 from jobs.pipeline.near_duplicates import Clusters
 from jobs.pipeline.paths import SplitPaths
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from kernels import permutation
 
@@ -54,8 +54,8 @@ SUMMARY = columns(
 class Decisions:
     """What decides a document's fate once the whole corpus was seen."""
 
-    clusters: str
-    reference_hashes: str
+    clusters: Path  # folder
+    reference_hashes: Path
     min_tokens: int
 
     def fates(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -63,7 +63,7 @@ class Decisions:
 
         The order is the seed's: what was unusable, then near-duplicates, then the length floor.
         """
-        clusters = Clusters(Path(self.clusters))
+        clusters = Clusters(self.clusters)
         doc_ids = table["doc_id"].to_numpy()
         place = clusters.find(doc_ids)
         clustered = place >= 0
@@ -87,7 +87,7 @@ def order_rows(
 ) -> pd.DataFrame:
     """A row for each document of a split, with the range of the order that it falls in."""
     columns = ["doc_id", "text_hash", "n_tokens", "fate", "start"]
-    table = pq.read_table(paths.rows, columns=columns)
+    table = folders.read_table(paths.rows, columns=columns)
     fate, _, _, overlaps = decisions.fates(table)
     order_key = permutation.keyed_hash(table["doc_id"].to_numpy(), permutation.key("order", seed))
     return pd.DataFrame(
@@ -112,7 +112,7 @@ def range_of(order_key: np.ndarray, ranges: int) -> np.ndarray:
     )
 
 
-def write_ranges(rows: pd.DataFrame, folder: str) -> pd.DataFrame:
+def write_ranges(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Sort each range of this partition, write it, and return its totals."""
     summaries = []
     for number, part in rows.groupby("range", sort=True):
@@ -121,7 +121,7 @@ def write_ranges(rows: pd.DataFrame, folder: str) -> pd.DataFrame:
         if (keys[1:] == keys[:-1]).any():
             # The order key is a bijection of the doc_id, so equal keys are equal doc_ids.
             raise UserError("two documents have the same doc_id, a 64-bit hash; rename one of the sources")
-        with checkpoint.written(Path(folder) / range_name(int(number))) as file:
+        with checkpoint.written(folder / range_name(int(number))) as file:
             pq.write_table(
                 pa.Table.from_pandas(part.drop(columns="range"), preserve_index=False),
                 file,
@@ -145,14 +145,14 @@ def range_name(number: int) -> str:
 class Ranges:
     """The ranges in order, where the validation split ends, and the tokens of each split before each range."""
 
-    folder: str
+    folder: Path
     validation_until: int  # order key of the last validation document; -1: there is none
     numbers: tuple[int, ...]
     before: dict[str, tuple[int, ...]]  # split -> tokens before each range, and in all
 
     def read(self, index: int) -> pd.DataFrame:
         """A range's rows in order, with `is_validation` and `position`, a kept document's first token in its stream."""
-        rows = pq.read_table(Path(self.folder) / range_name(self.numbers[index])).to_pandas()
+        rows = folders.read_table(self.folder / range_name(self.numbers[index])).to_pandas()
         rows["is_validation"] = is_validation(rows, self.validation_until)
         kept_tokens = np.where(rows["kept"], rows["n_tokens"], 0)
         position = np.full(len(rows), -1)
@@ -190,7 +190,7 @@ def choose_validation(folder: Path, numbers: list[int], target: int) -> tuple[in
     """
     tokens_of_range: list[int] = []
     for number in numbers:
-        rows = pq.read_table(
+        rows = folders.read_table(
             folder / range_name(number), columns=["order_key", "n_tokens", "kept", "overlaps"]
         ).to_pandas()
         free = rows[rows["kept"] & ~rows["overlaps"]]
@@ -223,9 +223,7 @@ def job_fingerprint(run: "Run") -> str:
 
 def decisions(run: "Run") -> Decisions:
     """What decides fates in this run."""
-    return Decisions(
-        str(run.out / "near_duplicates"), str(run.reference_hashes), run.config.length.min_tokens
-    )
+    return Decisions(run.out / "near_duplicates", run.reference_hashes, run.config.length.min_tokens)
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
@@ -248,7 +246,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         label="decide-fates",
     )
     graph = rows.shuffle("range", npartitions=ranges).map_partitions(
-        write_ranges, folder=str(job.folder), meta=SUMMARY
+        write_ranges, folder=job.folder, meta=SUMMARY
     )
     with run.console.job(NAME, ranges, "ranges", **run.totals()) as meter:
         summary = gather(run.client, graph, meter, counted=()).sort_values("range")
@@ -281,4 +279,4 @@ def ranges(run: "Run") -> Ranges:
     """The order of this run, for the jobs after it."""
     figures = run.figures(NAME)
     before = {split: (0, *(int(n) for n in np.cumsum(tokens))) for split, tokens in figures["tokens"].items()}
-    return Ranges(str(run.out / NAME), figures["validation_until"], tuple(figures["ranges"]), before)
+    return Ranges(run.out / NAME, figures["validation_until"], tuple(figures["ranges"]), before)

@@ -7,11 +7,10 @@ sorted prefixes of the text hashes of all of them and of the tokenizer's trainin
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from jobs.pipeline import annotate
 from jobs.pipeline.paths import SplitPaths
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.text import hash_prefixes
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     """Measure the reference documents and gather the hashes of all texts that validation must not hold."""
     near = run.config.near_duplicates
     step = annotate.Step(
-        folder=str(job.folder),
+        folder=job.folder,
         sources={source.name: source for source in run.reference_sources},
         fingerprint=annotate.step_fingerprint(run),
         ngram=near.ngram,
@@ -48,9 +47,11 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     )
     figures = annotate.annotate(run, job, run.reference_splits, step, NAME)
     paths = [SplitPaths(job.folder, key) for key in figures["splits"]]
-    hashes = [hash_prefixes(pq.read_table(path.rows, columns=["text_hash"])["text_hash"]) for path in paths]
+    hashes = [
+        hash_prefixes(folders.read_table(path.rows, columns=["text_hash"])["text_hash"]) for path in paths
+    ]
     if run.config.validation.exclude_tokenizer_sample:
-        hashes.append(np.load(run.tokenizer_sample))
+        hashes.append(folders.load(run.tokenizer_sample))
     with checkpoint.written(job.folder / HASHES) as file:
         np.save(file, np.unique(np.concatenate([np.empty(0, np.uint64), *hashes])))
     return {"sets": sorted(step.sources), **figures}

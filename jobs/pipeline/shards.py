@@ -5,6 +5,7 @@ tokens between them: stores are laid out in the seeded order, so that is one str
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from jobs import ledger
 from jobs.formats import llmc
 from jobs.pipeline.order import Ranges, ranges
 from jobs.pipeline.paths import SplitPaths
-from jobs.runtime import checkpoint, fingerprint
+from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, finish_task, map_tasks
 from kernels import packing
 
@@ -34,7 +35,7 @@ SUMMARY = columns(
 class Shard:
     """Tokens `start` to `stop` of a split's stream, and the file they go to."""
 
-    path: str
+    path: Path
     split: str
     start: int
     stop: int
@@ -53,11 +54,10 @@ def pack_shard(
         filled += _fill(tokens, _documents(order.read(index), shard), shard, stores)
     if filled != len(tokens):
         raise RuntimeError(f"{shard.path}: {len(tokens):,} tokens belong here, {filled:,} were found")
-    path = Path(shard.path)
-    with checkpoint.written(path) as file:
+    with checkpoint.written(shard.path) as file:
         llmc.write_shard(file, tokens)
-    figures = {"tokens": len(tokens), "n_bytes": path.stat().st_size}
-    return finish_task(path.parent, fingerprint, path.stem, [path], figures, SUMMARY)
+    figures = {"tokens": len(tokens), "n_bytes": llmc.HEADER_BYTES + tokens.nbytes}
+    return finish_task(shard.path.parent, fingerprint, shard.path.stem, [shard.path], figures, SUMMARY)
 
 
 def _documents(rows: pd.DataFrame, shard: Shard) -> pd.DataFrame:
@@ -73,11 +73,12 @@ def _fill(tokens: np.ndarray, documents: pd.DataFrame, shard: Shard, stores: lis
     skipped = np.maximum(shard.start - position, 0)
     lengths = np.minimum(position + n_tokens, shard.stop) - (position + skipped)
     starts, places = documents["start"].to_numpy() + skipped, position + skipped - shard.start
-    split = documents["split"].to_numpy()
-    for number in np.unique(split):
-        rows = slice(*np.searchsorted(split, (number, number + 1)))
-        store = np.memmap(stores[number].tokens, tokens.dtype, mode="r")
-        packing.gather(store, starts[rows], lengths[rows], tokens, places[rows])
+    numbers, first = np.unique(documents["split"].to_numpy(), return_index=True)
+    bounds = np.append(first, len(documents))
+    begin, end = starts[first], (starts + lengths)[bounds[1:] - 1]
+    read = folders.slices([stores[n].tokens for n in numbers], tokens.dtype, np.column_stack((begin, end)))
+    for store, base, (a, b) in zip(read, begin, pairwise(bounds), strict=True):
+        packing.gather(store, starts[a:b] - base, lengths[a:b], tokens, places[a:b])
     return int(lengths.sum())
 
 
@@ -90,7 +91,7 @@ def plan(run: "Run", folder: Path) -> list[Shard]:
         ends = np.cumsum(sizes)
         for number, (start, stop) in enumerate(zip(ends - sizes, ends, strict=True)):
             path = folder / llmc.shard_name(settings.name, LLMC_SPLITS[split], number)
-            shards.append(Shard(str(path), split, int(start), int(stop)))
+            shards.append(Shard(path, split, int(start), int(stop)))
     return shards
 
 
@@ -121,7 +122,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         NAME,
         "shards",
         pack_shard,
-        [Path(shard.path).stem for shard in shards],
+        [shard.path.stem for shard in shards],
         shards,
         job.fingerprint,
         SUMMARY,
@@ -133,5 +134,5 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     return {
         "dtype": run.dtype,
         "end_of_text": run.end_of_text_id,
-        "shards": [[shard.split, Path(shard.path).name, shard.stop - shard.start] for shard in shards],
+        "shards": [[shard.split, shard.path.name, shard.stop - shard.start] for shard in shards],
     }

@@ -1,8 +1,8 @@
 """A file exists whole or not at all, and a job is done when its manifest says so.
 
-Files are written aside, fsynced and renamed; the manifest, which holds their checksums and the job's
-fingerprint, comes last. Every JSON file holds a digest of itself, so that a flipped byte anywhere in an
-output is found by name.
+Files are written aside, fsynced and renamed, or uploaded whole where the output is remote; the manifest, which holds
+their checksums and the job's fingerprint, comes last. Every JSON file holds a digest of itself, so that a flipped byte
+anywhere in an output is found by name.
 """
 
 import contextlib
@@ -10,16 +10,21 @@ import fcntl
 import hashlib
 import json
 import os
+import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import psutil  # type: ignore[import-untyped]
+
 from jobs.errors import UserError
+from jobs.runtime import folders
 
 MANIFEST = "manifest.json"
 LOCK = ".lock"  # held while a run writes; says for good that the folder is a run's
+RUNNING = ".running"  # who writes to a remote output, which has no lock that goes with a process
 TASKS = "tasks"  # folder of the records of single tasks
 _ASIDE = ".aside-"
 
@@ -30,6 +35,12 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
     That it is there after a power cut is sure once a JSON record of it was written.
     """
+    with folders.uploaded(path) if folders.is_remote(path) else _renamed(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _renamed(path: Path) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # A name of its own: Dask may run a task a second time while the first still writes.
     aside = path.with_name(f"{_ASIDE}{uuid.uuid4().hex[:8]}-{path.name}")
@@ -45,6 +56,8 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _fsync_folder(folder: Path) -> None:
+    if folders.is_remote(folder):
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -54,7 +67,7 @@ def _fsync_folder(folder: Path) -> None:
 
 def sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file."""
-    with path.open("rb") as file:
+    with folders.streamed(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -78,7 +91,16 @@ def read_json(path: Path) -> dict[str, Any]:
     DamagedFileError
         The file is not what was written.
     """
-    raw = path.read_bytes()
+    (content,) = read_jsons([path])
+    return content
+
+
+def read_jsons(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Read several as `read_json` does, remote ones at once."""
+    return [_decoded(path, raw) for path, raw in zip(paths, folders.contents(paths), strict=True)]
+
+
+def _decoded(path: Path, raw: bytes) -> dict[str, Any]:
     try:
         content = json.loads(raw)
         del content["digest"]
@@ -124,34 +146,27 @@ class Checkpoint:
             return None
         return manifest if manifest["fingerprint"] == self.fingerprint else None
 
-    def task(self, key: str, fingerprint: str) -> dict[str, Any] | None:
-        """The record of a task that was committed under `fingerprint` and whose files are still there."""
-        try:
-            record = read_json(self.folder / TASKS / f"{key}.json")
-        except (FileNotFoundError, DamagedFileError):
-            return None
-        whole = all(_size(self.folder / name) == file["bytes"] for name, file in record["files"].items())
-        return record if whole and record["fingerprint"] == fingerprint else None
-
     def begin(self, kept_tasks: dict[str, dict[str, Any]] | None = None) -> None:
         """Withdraw the manifest and remove every file but those of the tasks that are kept."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / MANIFEST).unlink(missing_ok=True)
-        kept = {Path(TASKS, f"{key}.json") for key in kept_tasks or {}}
-        kept |= {Path(name) for record in (kept_tasks or {}).values() for name in record["files"]}
-        for path in self.folder.rglob("*"):
-            if path.is_file() and path.relative_to(self.folder) not in kept:
-                path.unlink()
+        if not folders.is_remote(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        folders.remove([self.folder / MANIFEST])
+        kept = {self.folder / TASKS / f"{key}.json" for key in kept_tasks or {}}
+        kept |= {self.folder / name for record in (kept_tasks or {}).values() for name in record["files"]}
+        folders.remove(path for path in folders.files(self.folder) if path not in kept)
 
     def commit(self, figures: dict[str, Any]) -> dict[str, Any]:
         """Describe the files that no task has described, and record the figures; the job is done."""
-        for path in self.folder.rglob(f"{_ASIDE}*"):  # what a worker wrote when it was killed
-            path.unlink(missing_ok=True)
+        found = folders.files(self.folder)
+        folders.remove(path for path in found if _aside(path))  # what a worker wrote when it was killed
         described = {name for record in self.tasks().values() for name in record["files"]}
         files = {
             path.name: describe(path)
-            for path in sorted(self.folder.iterdir())
-            if path.is_file() and path.name != MANIFEST and path.name not in described and not _aside(path)
+            for path in found
+            if path.name not in described
+            and path.name != MANIFEST
+            and not _aside(path)
+            and path.parent == self.folder
         }
         manifest = {"fingerprint": self.fingerprint, "files": files, "figures": figures}
         _fsync_folder(self.folder)
@@ -160,24 +175,82 @@ class Checkpoint:
 
     def tasks(self) -> dict[str, dict[str, Any]]:
         """The records of the job's tasks, by key."""
-        return {
-            path.stem: read_json(path)
-            for path in sorted((self.folder / TASKS).glob("*.json"))
-            if not _aside(path)
-        }
+        paths = self._records(folders.files(self.folder))
+        return {path.stem: record for path, record in zip(paths, read_jsons(paths), strict=True)}
+
+    def tasks_done(self, fingerprint: str) -> dict[str, dict[str, Any]]:
+        """The records of the tasks that were committed under `fingerprint` and whose files are still there, by key."""
+        sizes = folders.files(self.folder)
+        done = {}
+        paths = self._records(sizes)
+        for path, raw in zip(paths, folders.contents(paths), strict=True):
+            try:
+                record = _decoded(path, raw)
+            except DamagedFileError:
+                continue
+            described = record["files"].items()
+            whole = all(sizes.get(self.folder / name) == file["bytes"] for name, file in described)
+            if whole and record["fingerprint"] == fingerprint:
+                done[path.stem] = record
+        return done
+
+    def _records(self, files: Iterable[Path]) -> list[Path]:
+        folder = self.folder / TASKS
+        return [path for path in files if path.parent == folder and not _aside(path)]
 
 
 def _aside(path: Path) -> bool:
     return path.name.startswith(_ASIDE)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
+@contextlib.contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold an output for this process alone.
+
+    A local lock goes with the process, however it ends. A remote one is an object that says who holds it. It is taken
+    over from a process of this machine that is gone; another machine's has to be removed by a person. Of two runs
+    that start at once one is refused, but not of two that take over at once.
+    """
+    with _held(out) if folders.is_remote(out) else _flocked(out):
+        yield
 
 
 @contextlib.contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Hold an output for this process alone; the lock goes with the process, however it ends."""
+def _held(out: Path) -> Iterator[None]:
+    holder, me = out / RUNNING, {"host": socket.gethostname(), "pid": os.getpid()}
+    with folders.answering(out):
+        try:
+            folders.create(holder, json.dumps(me).encode())
+        except FileExistsError:
+            other = json.loads(folders.contents([holder])[0])
+            if not _is_gone(other, me):
+                raise UserError(
+                    f"another run is writing to {out}, process {other['pid']} on {other['host']}; wait for it or "
+                    f"choose another --output, or remove {holder} when that run is no more"
+                ) from None
+            folders.remove([holder])
+            folders.create(holder, json.dumps(me).encode())
+        if not (out / LOCK).exists():
+            with written(out / LOCK):
+                pass
+    try:
+        yield
+    finally:
+        # The store may be what failed; then the next run from here takes the lock over.
+        with contextlib.suppress(Exception):
+            folders.remove([holder])
+
+
+def _is_gone(other: dict[str, Any], me: dict[str, Any]) -> bool:
+    """Whether a holder was a process of this machine and runs no more."""
+    if other["host"] != me["host"]:
+        return False
+    # A container that is started again gives its process the same number.
+    return bool(other["pid"] == me["pid"] or not psutil.pid_exists(other["pid"]))
+
+
+@contextlib.contextmanager
+def _flocked(out: Path) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
     with (out / LOCK).open("w") as file:
         try:

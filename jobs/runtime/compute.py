@@ -71,7 +71,8 @@ def map_tasks(
     """
     import dask.dataframe as dd
 
-    done = {key: record for key in keys if (record := job.task(key, task_fingerprint))}
+    committed = job.tasks_done(task_fingerprint)
+    done = {key: committed[key] for key in keys if key in committed}
     job.begin(kept_tasks=done)
     summary = _rows(((key, record["figures"]) for key, record in done.items()), meta)
     waiting = [argument for key, argument in zip(keys, arguments, strict=True) if key not in done]

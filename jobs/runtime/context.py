@@ -12,7 +12,7 @@ from jobs.config import Config, Source, Tokenizer
 from jobs.errors import UserError
 from jobs.pipeline import inventory
 from jobs.pipeline.paths import SplitPaths
-from jobs.runtime import cluster
+from jobs.runtime import cluster, folders
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.console import Console
 from jobs.sources import Block, Inventory, Split, notices_of, splits
@@ -138,7 +138,9 @@ class Run:
         for source in (*self.sources, *self.reference_sources):
             steps.check(source)
         if self.config.tokenizer.path:
-            coder = encoder.load(encoder_spec(self.config.tokenizer, Path(self.config.tokenizer.path)))
+            coder = encoder.load(
+                encoder_spec(self.config.tokenizer, folders.located(self.config.tokenizer.path))
+            )
             token_dtype(self.config.shards.dtype, coder)
 
     def refuse_impossible_sizes(self) -> None:

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import fsspec
 
-from jobs.errors import UserError
+from jobs.errors import UserError, known_protocol, said
 
 # What file systems call a file's identity, best first; a size and one of these tell whether it changed.
 _VERSION_KEYS = (
@@ -96,12 +96,8 @@ def locate(path: str) -> "Local | Remote":
     """
     if "://" not in path:
         return Local(path)
-    try:
+    with known_protocol(path):
         system, inner = fsspec.core.url_to_fs(path)
-    except ImportError as error:
-        raise UserError(f"{path} needs `pip install shardmill[remote]`: {error}") from None
-    except ValueError as error:
-        raise UserError(f"{path} is not a URL that fsspec can open: {error}") from None
     return Local(inner) if path.startswith(("file://", "local://")) else Remote(path, system, inner)
 
 
@@ -270,11 +266,6 @@ def opened(file: str | IO[bytes]) -> contextlib.AbstractContextManager[IO[bytes]
 def version_of(info: Mapping[str, Any]) -> str:
     """What tells a file's content from an earlier or later one, out of what a file system says of it."""
     return next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")
-
-
-def said(error: BaseException) -> str:
-    """An error's own words on one line, or its kind where it has none."""
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _cannot_list(error: OSError) -> None:

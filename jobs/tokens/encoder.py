@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from jobs.errors import UserError
+from jobs.runtime import folders
 from jobs.text import text_buffers
 from jobs.tokens import definition
 from jobs.tokens.definition import Definition, ReferenceLibraryError, is_panic
@@ -93,7 +93,8 @@ def load(spec: Spec) -> "Encoder":
         The file or the settings cannot be used, see `definition.read`; or gigatoken is asked for and its ids could
         differ; or the tokenizer makes the end-of-text id of text, so that a document could pretend to end.
     """
-    tokenizer = definition.read(spec.path, spec.pattern, spec.end_of_text)
+    path = folders.local_copy(folders.located(spec.path))
+    tokenizer = definition.read(str(path), spec.pattern, spec.end_of_text)
     dtype = np.dtype(np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32)
     reference = Reference(tokenizer.reference(), dtype)
     if tokenizer.end_of_text_id in reference.ids(spec.end_of_text):
@@ -336,7 +337,7 @@ _of_thread = threading.local()
 def get(spec: Spec) -> Encoder:
     """The calling thread's encoder; loaded when it is another than the last one asked for, or its file changed."""
     try:
-        stat = Path(spec.path).stat()
+        stat = folders.local_copy(folders.located(spec.path)).stat()
         wanted = (spec, stat.st_mtime_ns, stat.st_size)
     except OSError:
         wanted = None  # `load` says so

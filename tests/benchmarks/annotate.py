@@ -119,7 +119,7 @@ class Pass:
 def step(corpus: Corpus, folder: Path, tokens: Path) -> annotate.Step:
     """The settings of the preset `sample`."""
     return annotate.Step(
-        folder=str(folder),
+        folder=folder,
         sources={corpus.name: corpus.source},
         fingerprint="benchmark",
         ngram=minhash.NGRAM,

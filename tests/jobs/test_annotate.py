@@ -37,7 +37,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> encoder.Spec:
 
 def step_for(folder: Path, source: Source, tokenizer: encoder.Spec) -> annotate.Step:
     return annotate.Step(
-        folder=str(folder), sources={source.name: source}, fingerprint="f", ngram=5, hashes=112, hash_seed=42,
+        folder=folder, sources={source.name: source}, fingerprint="f", ngram=5, hashes=112, hash_seed=42,
         order_seed=1337, encoder=tokenizer, dtype="uint16", check_share=1.0,
     )  # fmt: skip
 

@@ -270,6 +270,11 @@ def test_two_dtypes_are_refused(tmp_path):
         llmc.read_headers(llmc.find_shards(tmp_path, "train"))
 
 
+def test_a_url_is_refused():
+    with pytest.raises(UserError, match=r"s3://bucket/out is a URL, .* copy its folder shards here"):
+        llmc.find_shards("s3://bucket/out", "train")
+
+
 def test_no_folder_and_no_shards_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"absent is not a folder of shards: No such file"):
         llmc.find_shards(tmp_path / "absent", "train")

@@ -188,7 +188,7 @@ def test_trace_names_the_document_of_every_token(finished: Path) -> None:
         if at:
             assert found["before"]["doc_id"] == train.iloc[at - 1]["doc_id"]
             assert found["text"][0].endswith("<|endoftext|>")
-        text = trace.source_texts(finished)(row["source"], row["path"], int(row["record"]))
+        (text,) = trace.source_texts(finished)(row["source"], row["path"], [int(row["record"])])
         assert text.startswith(found["text"][1])
 
 
