@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from jobs import ledger
 from jobs.errors import UserError
+from jobs.quality_settings import Quality
 
 PRESETS = Path(__file__).parent / "presets"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -127,6 +128,7 @@ class Source(Section):
     urls: Urls = Urls()
     extraction: Extraction = Extraction()
     language: Language = Language()
+    quality: Quality = Quality()
 
     @model_validator(mode="after")
     def _path(self) -> Self:
@@ -147,7 +149,7 @@ class Source(Section):
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
-        ours = set(ledger.SCHEMA.names)
+        ours = {*ledger.SCHEMA.names, *dict(ledger.QUALITY)}
         taken = sorted(ours & set(self.extra))
         if taken:
             raise ValueError(f"extra names {taken}, which the ledger has already; choose another name")
@@ -340,6 +342,7 @@ class Config(Section):
     urls: Urls = Field(Urls(), description="for every source that sets no other")
     extraction: Extraction = Field(Extraction(), description="for every source that sets no other")
     language: Language = Field(Language(), description="for every source that sets no other")
+    quality: Quality = Field(Quality(), description="for every source that sets no other")
     splits: Splits = Splits()
     tokenizer: Tokenizer = Tokenizer()
     near_duplicates: NearDuplicates = NearDuplicates()
@@ -379,14 +382,15 @@ class Config(Section):
 
 
 def _with_inherited(raw: dict[str, Any]) -> dict[str, Any]:
-    whole = {key: raw[key] for key in ("urls", "extraction", "language") if isinstance(raw.get(key), dict)}
+    steps = ("urls", "extraction", "language", "quality")
+    whole = {key: raw[key] for key in steps if isinstance(raw.get(key), dict)}
 
     def inherit(source: Any) -> Any:
         if not isinstance(source, dict):
             return source
         own = {key: source.get(key, {}) for key in whole}
         return source | {
-            key: {**whole[key], **value} for key, value in own.items() if isinstance(value, dict)
+            key: _over(whole[key], value) for key, value in own.items() if isinstance(value, dict)
         }
 
     def all_of(listed: Any) -> Any:
@@ -397,6 +401,18 @@ def _with_inherited(raw: dict[str, Any]) -> dict[str, Any]:
     if isinstance(validation, dict) and "references" in validation:
         raw = raw | {"validation": validation | {"references": all_of(validation["references"])}}
     return raw
+
+
+def _over(whole: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a source over those of the whole run, key by key; a step that is off inherits nothing."""
+    if own.get("enabled") is False:
+        return own
+    return whole | {
+        key: _over(whole[key], value)
+        if isinstance(value, dict) and isinstance(whole.get(key), dict)
+        else value
+        for key, value in own.items()
+    }
 
 
 def presets() -> list[str]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from jobs.runtime import folders
 from kernels import permutation
+from kernels.quality import STATISTICS, WHOLE
 from kernels.xxh3 import xxh3_64
 
 if TYPE_CHECKING:
@@ -46,6 +47,11 @@ MEASURED = [
     ("text_hash", pa.binary(16)),  # XXH3-128
     ("token_hash", pa.uint64()),  # XXH3-64 of the ids as the shards hold them
 ]
+QUALITY = [  # of the text that the rules judge, null where they did not
+    (f"{group}_{name}", pa.int64() if name in WHOLE else pa.float64())
+    for group, names in STATISTICS.items()
+    for name in names
+]
 DECIDED = [
     ("fate", pa.dictionary(pa.int32(), pa.string())),
     ("cluster", pa.uint64()),
@@ -75,9 +81,11 @@ SCHEMA = schema()
 
 
 def extra_columns(sources: Iterable["Source"]) -> list[tuple[str, pa.DataType]]:
-    """The columns that sources add to the ledger, by name."""
+    """The columns that sources add to the ledger, by name, and the statistics of the quality rules if one has them."""
+    sources = list(sources)
     kinds = {name: EXTRA_TYPES[kind] for source in sources for name, kind in source.extra.items()}
-    return sorted(kinds.items())
+    measured = QUALITY if any(source.quality.enabled for source in sources) else []
+    return [*sorted(kinds.items()), *measured]
 
 
 def doc_ids(source: str, path: str, records: NDArray[np.int64]) -> NDArray[np.uint64]:

@@ -142,7 +142,7 @@ def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 # The steps of a run in order; a fate begins with the name of its step.
-_STEPS = ("input", "urls", "extraction", "language", ledger.NEAR_DUPLICATE, "length")
+_STEPS = ("input", "urls", "extraction", "language", "quality", ledger.NEAR_DUPLICATE, "length")
 
 
 def _step(fate: str) -> tuple[int, str]:
@@ -276,6 +276,32 @@ def extraction(tallied: pd.DataFrame, sources_of_pages: list[str]) -> dict[str, 
     }
 
 
+def quality(tallied: pd.DataFrame, judged_sources: list[str]) -> list[dict[str, Any]]:
+    """For each source with quality rules: documents that came so far, dropped by each rule, and kept by all.
+
+    The bytes of those kept are of the text as edited.
+    """
+    rows = tallied[(tallied["topic"] == "fate") & tallied["source"].isin(judged_sources)]
+    rows = rows[~rows["fate"].str.startswith(tuple(f"{step}." for step in _STEPS[: _STEPS.index("quality")]))]
+    rule = rows["fate"].where(rows["fate"].str.startswith("quality."), "kept")
+    counted = rows.groupby(["source", rule])[["documents", "n_bytes"]].sum()
+    return [
+        {
+            "source": str(source),
+            "documents": int(of_source["documents"].sum()),
+            "share_kept": _share(kept["documents"], of_source["documents"].sum()),
+            "kept": {"documents": int(kept["documents"]), "bytes": int(kept["n_bytes"])},
+            "dropped": {
+                str(name): {"documents": int(row["documents"]), "bytes": int(row["n_bytes"])}
+                for (_, name), row in of_source.iterrows()
+                if name != "kept"
+            },
+        }
+        for source, of_source in counted.groupby(level=0)
+        for kept in [of_source[of_source.index.get_level_values(1) == "kept"].sum()]
+    ]
+
+
 def near_duplicates(sizes: pd.DataFrame, steps: list[dict[str, Any]]) -> dict[str, Any]:
     """What de-duplication found and removed."""
     read = next(step for step in steps if step["step"] == "read")
@@ -382,6 +408,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "crawls": by_crawl(tallied),
         "extraction": extraction(tallied, [source.name for source in run.sources if source.has_pages]),
         "languages": languages(tallied),
+        "quality": quality(tallied, [source.name for source in run.sources if source.quality.enabled]),
         "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
         "tokenizer": run.figures("tokenizer"),
         "near_duplicates": near_duplicates(sizes, steps)

@@ -99,6 +99,7 @@ def refuse_foreign_output(out: Path) -> None:
 
 def run_jobs(run: "Run", until: str | None) -> list[str]:
     """Do what is not done, in order; return the names of the jobs that had work."""
+    from jobs.runtime import folders
     from jobs.runtime.checkpoint import MANIFEST
 
     run.console.line(f"output           {run.out}")
@@ -109,7 +110,7 @@ def run_jobs(run: "Run", until: str | None) -> list[str]:
         run.fingerprints[name] = module.job_fingerprint(run)
         checkpoint = run.checkpoint(name)
         if checkpoint.manifest() is None:
-            (run.out / MANIFEST).unlink(missing_ok=True)  # no finished run from here on until the end
+            folders.remove([run.out / MANIFEST])  # no finished run from here on until the end
             checkpoint.commit(module.run(run, checkpoint))
             did.append(name)
         if name == until:

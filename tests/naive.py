@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import xxhash
 
+from kernels.full_stops import ABBREVIATIONS
+from kernels.line_rules import LineRules
 from kernels.words import SPACELESS_SCRIPTS
 
 MASK = 2**64 - 1
@@ -129,3 +131,226 @@ def gather(
 ) -> None:
     for start, length, out_start in zip(starts, lengths, out_starts, strict=True):
         out[out_start : out_start + length] = store[start : start + length]
+
+
+# ---------------------------------------------------------------- quality rules
+
+CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
+POLICY_PHRASES = (
+    *("terms of use", "privacy policy", "cookie policy"),
+    *("uses cookies", "use of cookies", "use cookies"),
+)
+
+
+def segments(text: str) -> list[str]:
+    """Words as they are written, and every other visible character; see `kernels.segmentation`."""
+    found: list[str] = []
+    inside = ""  # of a "word", or of a "symbol"
+    for i, character in enumerate(text):
+        is_word = segment_kind(character) in "wm"
+        joint = symbol_behind_word(text, i) if inside == "word" and segment_kind(character) == " " else ""
+        repeats = inside == "symbol" and character in ".-" and text[i - 1] == character
+        if character.isspace():
+            inside = ""
+        elif joint == "opens":
+            found.append(character)
+        elif joint in ("within", "closes"):
+            found[-1] += character
+            inside = "word" if joint == "within" else "symbol"
+        elif repeats or (is_word and inside == "word") or (kind(character) == "m" and inside):
+            found[-1] += character
+        else:
+            found.append(character)
+            inside = "word" if is_word else "symbol"
+    return found
+
+
+def segment_kind(character: str) -> str:
+    return "w" if character == "|" else kind(character)
+
+
+def symbol_behind_word(text: str, i: int) -> str:
+    """Whether it ``opens`` the next word, lies ``within`` a word, ``closes`` the word before it, or is ``apart``."""
+    before, symbol, after = text[i - 1], text[i], text[i + 1 : i + 2]
+    letters, digits = (before + after).isalpha(), (before + after).isdecimal()
+    categories = [unicodedata.category(c) for c in (before, symbol, after or " ")]
+    splits = (
+        (symbol == "." and categories[0] == "Ll" and categories[2] == "Lu")
+        or (symbol in ",~-–—" and letters)
+        or (symbol in "-+*^" and digits)
+        or (symbol in ":<>=/" and after.isalpha())
+        or symbol == "…"
+        or categories[1] == "So"
+    )
+    if symbol in "'’" and after.isalpha() and segment_kind(after) == "w":
+        return "opens"
+    if after and segment_kind(after) == "w" and not splits:
+        return "within"
+    belongs = symbol == "." and after != "." and not is_full_stop(text, i, set(ABBREVIATIONS))
+    return "closes" if belongs else "apart"
+
+
+def share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+def duplicates(items: Sequence[str]) -> tuple[int, int]:
+    """How many items occurred before, and the characters in them."""
+    repeated = [item for i, item in enumerate(items) if item in items[:i]]
+    return len(repeated), sum(map(len, repeated))
+
+
+def top_gram(words: Sequence[str], n: int) -> int:
+    grams = [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
+    best = max(grams, key=grams.count, default="")
+    return len(best) * grams.count(best)
+
+
+def duplicate_gram(words: Sequence[str], n: int) -> int:
+    seen: set[str] = set()
+    total = i = 0
+    while i + n <= len(words):
+        gram = "".join(words[i : i + n])
+        total += len(gram) if gram in seen else 0
+        i += n if gram in seen else 1
+        seen.add(gram)
+    return total
+
+
+def gopher_quality(text: str, symbols: set[str], stop_words: Iterable[str]) -> dict[str, float]:
+    found, lines = segments(text), text.splitlines()
+    sizes = [len(word) for word in found if set(word) - symbols]
+    return {
+        "words": len(sizes),
+        "segments": len(found),
+        "mean_word_length": share(sum(sizes), len(sizes)),
+        "hashes_per_word": share(text.count("#"), len(found)),
+        "ellipses_per_word": share(text.count("...") + text.count("…"), len(found)),
+        "bullet_lines": share(sum(line.lstrip().startswith(("•", "-")) for line in lines), len(lines)),
+        "ellipsis_lines": share(sum(line.rstrip().endswith(("...", "…")) for line in lines), len(lines)),
+        "words_with_letter": share(sum(any(map(str.isalpha, word)) for word in found), len(found)),
+        "stop_words": len(set(stop_words) & set(found)),
+        "spaceless_words": share(sum(kind(word[0]) == "c" for word in found), len(found)),
+    }
+
+
+def gopher_repetition(text: str) -> dict[str, float]:
+    paragraphs, lines = re.split(r"\n{2,}", text.strip()), re.split(r"\n+", text)
+    found = segments(text)
+    return {
+        "characters": len(text),
+        "duplicate_paragraphs": share(duplicates(paragraphs)[0], len(paragraphs)),
+        "duplicate_paragraph_characters": share(duplicates(paragraphs)[1], len(text)),
+        "duplicate_lines": share(duplicates(lines)[0], len(lines)),
+        "duplicate_line_characters": share(duplicates(lines)[1], len(text)),
+        **{f"top_{n}_gram_characters": share(top_gram(found, n), len(text)) for n in (2, 3, 4)},
+        **{
+            f"duplicate_{n}_gram_characters": share(duplicate_gram(found, n), len(text)) for n in range(5, 11)
+        },
+    }
+
+
+def fineweb(text: str, line_ends: str, short_line: int) -> dict[str, float]:
+    lines = [line for line in text.split("\n") if line.strip()]
+    return {
+        "lines": len(lines),
+        "terminal_lines": share(sum(line.endswith(tuple(line_ends)) for line in lines), len(lines)),
+        "short_lines": share(sum(len(line) <= short_line for line in lines), len(lines)),
+        "duplicate_line_characters": share(duplicates(lines)[1], len(text.replace("\n", ""))),
+        "line_feeds_per_word": share(text.count("\n"), len(segments(text))),
+    }
+
+
+def boilerplate(line: str) -> bool:
+    return "javascript" in line.lower() or any(phrase in line.lower() for phrase in POLICY_PHRASES)
+
+
+def additions(text: str) -> dict[str, float]:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return {
+        "mean_line_length": share(sum(map(len, lines)), len(lines)),
+        "boilerplate_lines": share(sum(map(boilerplate, lines)), len(lines)),
+        "placeholder_lines": sum("lorem ipsum" in line.lower() for line in lines),
+    }
+
+
+def c4_line(line: str, rules: LineRules) -> tuple[str, str]:
+    """What becomes of a line, and the line without citations."""
+    words = line.split()
+    if any(len(word) > rules.max_word_length for word in words):
+        return "long_word", line
+    line = CITATION.sub("", line) if rules.citations else line
+    words = words if rules.words_before_citations else line.split()
+    ends = ("", '.?!"', ".?!\"'")[rules.end_marks]
+    if ends and (not line.endswith(tuple(ends)) or line.endswith("...")):
+        return "no_end_mark", line
+    if len(words) < rules.min_words:
+        return "few_words", line
+    if rules.javascript and "javascript" in line.lower():
+        return "javascript", line
+    if rules.policy and any(phrase in line.lower() for phrase in POLICY_PHRASES):
+        return "policy", line
+    return "kept", line
+
+
+def c4(
+    text: str, rules: LineRules, ends: set[str], abbreviations: Iterable[str]
+) -> tuple[dict[str, float], str]:
+    verdicts = [c4_line(line.strip(), rules) for line in text.splitlines()]
+    fates, kept = [fate for fate, _ in verdicts], [line for fate, line in verdicts if fate == "kept"]
+    judged = ("kept", "javascript", "policy")
+
+    def first(phrase: str, fates: Sequence[str]) -> int:
+        lines = enumerate(verdicts, 1)
+        return next((i for i, (fate, line) in lines if fate in fates and phrase in line.lower()), 0)
+
+    statistics: dict[str, float] = {"lines": len(verdicts), "kept_lines": len(kept)}
+    for fate in ("long_word", "no_end_mark", "few_words", "javascript", "policy"):
+        statistics[f"{fate}_lines"] = fates.count(fate)
+    statistics["lorem_ipsum_line"] = first("lorem ipsum", judged)
+    statistics["curly_bracket_line"] = first("{", ("kept", "policy"))
+    statistics["sentences"] = sum(sentences(line, ends, set(abbreviations)) for line in kept)
+    return statistics, "\n".join(kept).strip()
+
+
+def sentences(line: str, ends: set[str], abbreviations: set[str]) -> int:
+    """One, and one for each end of a sentence that something other than space and punctuation follows."""
+
+    def is_mark(i: int) -> bool:
+        return line[i] in ends or unicodedata.category(line[i]).startswith("P")
+
+    count, i = 1, 0
+    while i < len(line):
+        if line[i] not in ends:
+            i += 1
+            continue
+        end = i
+        while end < len(line) and is_mark(end):
+            end += 1
+        ended = any(
+            line[j] in ends and (line[j] != "." or is_full_stop(line, j, abbreviations))
+            for j in range(i, end)
+        )
+        if end < len(line) and not line[end].isspace():
+            around = [unicodedata.category(c) for c in line[max(i - 1, 0) : i + 2]]
+            ended = line[i:end] == "." and i > 0 and around[0] == "Ll" and around[-1] == "Lu"
+        while ended and end < len(line) and (is_mark(end) or line[end].isspace()):
+            end += 1
+        count += ended and end < len(line)
+        i = end
+    return count
+
+
+def is_full_stop(text: str, i: int, abbreviations: set[str]) -> bool:
+    """Whether a full stop ends a sentence: no ellipsis, initial, single letter or abbreviation."""
+    if ".." in text[max(i - 1, 0) : i + 2]:
+        return False
+    if i == 0:
+        return True
+    if unicodedata.category(text[i - 1]) == "Lu":
+        return i > 1 and unicodedata.category(text[i - 2]) == "Lu"
+    short = re.search(r"[A-Za-z.]*$", text[max(i - 10, 0) : i])
+    assert short
+    if unicodedata.category(text[i - 1]) == "Ll" and len(short[0]) == 1:
+        return False
+    return short[0] not in abbreviations

@@ -1,7 +1,7 @@
 """What the annotate pass does to each document before it is measured, one module a step.
 
-`documents` applies the steps of a source in their order (FineWeb's): the keyed sample, URLs, extraction, language. A
-document that a step drops keeps its row, with the step's reason as its fate, and goes no further.
+`documents` applies the steps of a source in their order (FineWeb's): the keyed sample, URLs, extraction, language,
+quality. A document that a step drops keeps its row, with the step's reason as its fate, and goes no further.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from jobs import ledger, sources
 from jobs.runtime import fingerprint
-from jobs.steps import extraction, language, urls
+from jobs.steps import extraction, language, quality, urls
 from kernels import permutation
 
 if TYPE_CHECKING:
@@ -79,6 +79,8 @@ def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
         begun = _extracted(begun, batch, source)
     if source.language.enabled:
         begun = _identified(begun, source)
+    if source.quality.enabled:
+        begun = _judged(begun, source)
     return begun
 
 
@@ -97,6 +99,8 @@ def texts(
     for batch in sources.read_batches(source, path, wanted, blocks):
         here = _read(path, batch, source)
         here = _extracted(here, batch, source) if source.has_pages else here
+        if source.quality.enabled:
+            here = replace(here, text=quality.filtered(here.text, source.quality).text)
         found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
         found.update((record, None) for record in batch.records[~here.alive].tolist())
     return [found[record] for record in wanted]
@@ -122,6 +126,7 @@ def identity(source: "Source") -> dict[str, Any]:
         "urls": urls.identity(source.urls),
         "extraction": source.extraction.model_dump() if source.has_pages else None,
         "language": language.identity(source.language),
+        "quality": quality.identity(source.quality),
         "versions": fingerprint.versions(
             *(URL_LIBRARIES if source.urls.used else ()),
             *(PAGE_LIBRARIES if source.has_pages else ()),
@@ -197,6 +202,19 @@ def _identified(begun: Documents, source: "Source") -> Documents:
         "language_score": _spread(pa.array(scores), rows, d),
     }
     return replace(begun, columns={**begun.columns, **columns}).dropped(_spread(fate, rows, d))
+
+
+def _judged(begun: Documents, source: "Source") -> Documents:
+    """Statistics of every document that got so far; those that the rules keep go on with the lines that C4 keeps."""
+    rows = np.flatnonzero(begun.alive)
+    found = quality.filtered(begun.text.take(pa.array(rows)), source.quality)
+    d = len(begun.fate)
+    measured = zip(found.statistics.schema.names, found.statistics.columns, strict=True)
+    columns = {name: _spread(column, rows, d) for name, column in measured}
+    text = pc.coalesce(_spread(found.text, rows, d), begun.text)
+    return replace(begun, text=text, columns={**begun.columns, **columns}).dropped(
+        _spread(found.fate, rows, d)
+    )
 
 
 def _spread(values: pa.Array, rows: np.ndarray, d: int) -> pa.Array:

@@ -70,6 +70,16 @@ def test_defaults_are_the_seeds() -> None:
         ("order.seed.deeper=1", "order.seed"),
         ("order.seed", "--set takes section.key=value"),
         ("order.seed=[1", "is not YAML"),
+        (
+            "quality.c4.preset=c5",
+            "quality.c4.preset is 'c5': input should be 'c4', 'c4-datatrove' or 'c4-fineweb'",
+        ),
+        ("quality.order=[c4]", "quality: order has no effect while enabled is false; set enabled: true"),
+        ("quality={enabled: true, order: [c4, c4]}", "quality: order names 'c4' twice"),
+        (
+            "quality={enabled: true, gopher_quality: {min_wrds: 3}}",
+            "quality.gopher_quality.min_wrds is not a setting; did you mean quality.gopher_quality.min_words?",
+        ),
         ("tokenizer.pattern=cl100k", "pattern belongs to a tiktoken ranks file; give its path"),
     ],
 )
@@ -126,3 +136,19 @@ def test_null_takes_back_a_column_that_a_preset_maps() -> None:
     loaded = config.load("fineweb-edu", ["sources.0.columns.crawl=null"])
     assert "crawl" not in loaded.sources[0].columns
     assert loaded.sources[0].columns["id"] == "id"
+
+
+def test_quality_settings_are_inherited_key_by_key() -> None:
+    loaded = config.load(
+        "sample",
+        [
+            "quality={enabled: true, c4: {preset: c4}, gopher_quality: {min_words: 3}}",
+            "sources.0.quality={gopher_quality: {max_words: 7}, c4: {min_sentences: null}}",
+            "validation.references=[{name: b, path: b, quality: {enabled: false}}]",
+        ],
+    )
+    own = loaded.sources[0].quality
+    assert (own.gopher_quality.min_words, own.gopher_quality.max_words) == (3, 7)
+    assert (own.c4.min_words_per_line, own.c4.min_sentences) == (5, None)
+    assert not loaded.validation.references[0].quality.enabled
+    assert config.Config.model_validate(loaded.model_dump(mode="json")) == loaded

@@ -164,7 +164,7 @@ def test_a_validation_document_in_a_training_cluster_is_found(copied: Path) -> N
 def test_a_changed_source_is_one_sentence_and_a_count(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace, "source_text", lambda *place: "another text")
+    monkeypatch.setattr(trace, "source_texts", lambda out: lambda *place: ["another text"] * len(place[2]))
     (problem,) = verify.check_texts(verify.Output(finished))
     assert "of 200 sampled documents do not decode to what source 'web' has now" in problem
     assert "did it change since the run?" in problem
