@@ -6,12 +6,13 @@ Its place is the offset of its first byte in the file. Memory follows neither th
 """
 
 import contextlib
-import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
-import pyarrow as pa
+import zstandard
+from zlib_ng import zlib_ng
 
+zlib: Any = zlib_ng  # whose type stub has no `copy` and no exception
 CHUNK_BYTES = 2**18  # decoded at a time
 INPUT_BYTES = 2**16  # of gzip, read at a time
 
@@ -100,12 +101,14 @@ def _inflated_before_error(member: Any, data: bytes) -> bytes:
 
 def _zstd_chunks(raw: IO[bytes]) -> Iterator[tuple[int, bytes]]:
     """RFC 8878: frames one after another, some of them to be skipped."""
+    decompressor = zstandard.ZstdDecompressor()
     while magic := raw.read(4):
         place = raw.tell() - len(magic)
         if int.from_bytes(magic, "little") in ZSTD_SKIPPABLE:
             _skip_frame(raw, place)
         elif ZSTD_MAGIC.startswith(magic):
-            yield from ((place, chunk) for chunk in _frame_chunks(raw, place))
+            raw.seek(place)
+            yield from ((place, chunk) for chunk in frame_chunks(raw, decompressor))
         else:
             raise DamagedError(f"it is no Zstandard from byte {place:,} on")
 
@@ -122,39 +125,47 @@ def _skip_frame(raw: IO[bytes], place: int) -> None:
         raise DamagedError(f"it is truncated: its Zstandard frame at byte {place:,} has no end")
 
 
-def _frame_chunks(raw: IO[bytes], place: int) -> Iterator[bytes]:
-    source = pa.PythonFile(_Parts(_frame_parts(raw)), mode="r")
-    with pa.CompressedInputStream(source, "zstd") as stream:
-        while True:
-            buffer = bytearray(CHUNK_BYTES)
-            try:
-                size = stream.readinto(buffer)
-            except OSError as error:
-                if error.errno is not None or type(error) is not OSError:  # reading failed, not decoding
-                    raise
-                # What was decoded before the error stands in the buffer, which text does not end with zeros.
-                yield bytes(buffer.rstrip(b"\0"))
-                raise DamagedError(
-                    f"its Zstandard frame at byte {place:,} cannot be decompressed ({error})"
-                ) from None
-            if not size:
-                return
-            yield bytes(memoryview(buffer)[:size])
+def frame_chunks(raw: IO[bytes], decompressor: zstandard.ZstdDecompressor) -> Iterator[bytes]:
+    """Decode the Zstandard frame that a file stands at, block by block; then the file stands behind the frame.
+
+    Yields
+    ------
+    bytes
+        At most 128 KiB, of each block before the end or the damage.
+
+    Raises
+    ------
+    DamagedError
+        The frame has no end, or cannot be decoded to it.
+    """
+    place = raw.tell()
+    frame = decompressor.decompressobj()
+    for part in _frame_parts(raw):
+        try:
+            yield frame.decompress(part)
+        except zstandard.ZstdError as error:
+            raise DamagedError(
+                f"its Zstandard frame at byte {place:,} cannot be decompressed ({error})"
+            ) from None
+    if not frame.eof:
+        raise DamagedError(f"it is truncated: its Zstandard frame at byte {place:,} has no end")
 
 
 def _frame_parts(raw: IO[bytes]) -> Iterator[bytes]:
-    """The rest of a frame whose magic number was read: header, blocks, checksum; less where the file ends.
+    """A frame's header, its blocks one by one, and its checksum; less where the file ends.
 
-    Arrow does not say where a frame ends. The sizes that stand before each of its blocks do.
+    Where a call of zstandard fails, what it had decoded is lost. The size before each block says where it ends.
     """
-    yield ZSTD_MAGIC
-    descriptor = raw.read(1)
-    flags = int.from_bytes(descriptor)
+    magic_and_descriptor = raw.read(5)
+    yield magic_and_descriptor
+    if len(magic_and_descriptor) < 5:
+        return
+    flags = magic_and_descriptor[4]
     single_segment = flags >> 5 & 1
     window_size = 1 - single_segment
     dictionary_size = (0, 1, 2, 4)[flags & 3]
     content_size = (single_segment, 2, 4, 8)[flags >> 6]
-    yield descriptor + raw.read(window_size + dictionary_size + content_size)
+    yield raw.read(window_size + dictionary_size + content_size)
     last = False
     while not last:
         header = raw.read(3)
@@ -165,21 +176,3 @@ def _frame_parts(raw: IO[bytes]) -> Iterator[bytes]:
         yield header + raw.read(1 if repeated else fields >> 3)
     if flags >> 2 & 1:
         yield raw.read(4)
-
-
-class _Parts:
-    """Parts one after another as the file that Arrow reads from."""
-
-    closed = False
-
-    def __init__(self, parts: Iterator[bytes]) -> None:
-        self.parts, self.rest = parts, b""
-
-    def read(self, size: int) -> bytes:
-        if not self.rest:
-            self.rest = next(self.parts, b"")
-        given, self.rest = self.rest[:size], self.rest[size:]
-        return given
-
-    def close(self) -> None:
-        pass

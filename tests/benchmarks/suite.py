@@ -110,7 +110,29 @@ def extraction() -> list[Result]:
     return extraction.measure()
 
 
+def reading() -> list[Result]:
+    from tests.benchmarks import reading
+
+    return reading.measure()
+
+
+def language() -> list[Result]:
+    from tests.benchmarks import language
+
+    return language.measure()
+
+
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     function.__name__: function
-    for function in (signature, encoding, annotate, extraction, loader, memory, encoder_memory)
+    for function in (
+        signature,
+        encoding,
+        annotate,
+        reading,
+        extraction,
+        language,
+        loader,
+        memory,
+        encoder_memory,
+    )
 }

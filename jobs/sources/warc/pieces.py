@@ -19,8 +19,6 @@ from jobs.sources.compression import CHUNK_BYTES, GZIP_MAGIC, ZSTD_MAGIC, ZSTD_S
 LZ4_MAGIC = b"\x04\x22\x4d\x18"
 DICTIONARY = 0x184D2A5D  # magic number of the frame that holds one
 DICTIONARY_BYTES = 2**26
-# Of Zstandard, decoded at a time: a block of 128 KiB takes four bytes at least, so that this gives 16 MiB at most.
-INPUT_BYTES = 2**9
 SEARCH_BYTES = 2**20
 
 
@@ -43,7 +41,7 @@ def chunks(raw: IO[bytes], place: int) -> Iterator[tuple[int, bytes]]:
     Yields
     ------
     (int, bytes)
-        The place of a piece, and a part of what it holds: some 256 KiB, never more than 16 MiB.
+        The place of a piece, and a part of what it holds: some 256 KiB at most.
 
     Raises
     ------
@@ -90,27 +88,11 @@ def _zstd_chunks(raw: IO[bytes], place: int) -> Iterator[tuple[int, bytes]]:
             place += 8 + int.from_bytes(header[4:], "little")
         else:
             raw.seek(place)
-            for chunk in _frame_chunks(raw, place, decompressor):
+            yield place, b""  # so that damage from the first byte on is known to be this frame's
+            for chunk in compression.frame_chunks(raw, decompressor):
                 yield place, chunk
             place = raw.tell()
         raw.seek(place)
-
-
-def _frame_chunks(raw: IO[bytes], place: int, decompressor: zstandard.ZstdDecompressor) -> Iterator[bytes]:
-    """What the frame holds that `raw` stands at; then `raw` stands behind it."""
-    frame = decompressor.decompressobj()
-    yield b""  # so that damage from the first byte on is known to be this frame's
-    while not frame.eof:
-        data = raw.read(INPUT_BYTES)
-        if not data:
-            raise DamagedError(f"it is truncated: its Zstandard frame at byte {place:,} has no end")
-        try:
-            yield frame.decompress(data)
-        except zstandard.ZstdError as error:
-            raise DamagedError(
-                f"its Zstandard frame at byte {place:,} cannot be decompressed ({error})"
-            ) from None
-    raw.seek(-len(frame.unused_data), 1)
 
 
 def _decompressor(raw: IO[bytes]) -> zstandard.ZstdDecompressor:
