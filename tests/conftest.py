@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,6 +115,11 @@ def python(*arguments: object, **options: object) -> subprocess.CompletedProcess
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, **options
     )  # type: ignore[call-overload, no-any-return]
+
+
+def default_interrupt() -> None:
+    """In a new process, what Ctrl-C does: tests that are started in the background ignore it, and so would it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def digests(out: Path, *jobs: str) -> dict[str, str]:

@@ -114,4 +114,4 @@ def main(arguments: list[str] | None = None) -> int:
 
         return run(options)
 
-    return guarded(command)
+    return guarded(command, commits=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 
 NAME = "annotate"
 SUMMARY = columns(
-    key="string", documents="int64", n_bytes="int64", n_tokens="int64", dropped="int64", lost="int64"
+    key="string",
+    documents="int64",
+    n_bytes="int64",
+    n_tokens="int64",
+    dropped="int64",
+    lost="int64",
+    pages="int64",
+    page_seconds="float64",
 )
 
 
@@ -78,17 +85,29 @@ def annotate_split(split: sources.Split, step: Step) -> pd.DataFrame:
     annotated = [
         annotate_batch(split, batch, step) for batch in sources.read(step.sources[split.source], split)
     ]
-    tables, signatures, tokens = zip(*annotated, strict=True) if annotated else ((), (), ())
-    table, stored = lay_out(tables, tokens, step)
-    return _commit(
-        split, step, table, np.concatenate([np.empty((0, step.hashes), np.uint32), *signatures]), stored
+    table, stored = lay_out([one.table for one in annotated], [one.tokens for one in annotated], step)
+    signatures = np.concatenate(
+        [np.empty((0, step.hashes), np.uint32), *(one.signatures for one in annotated)]
     )
+    work = {
+        "pages": sum(one.pages for one in annotated),
+        "page_seconds": sum(one.page_seconds for one in annotated),
+    }
+    return _commit(split, step, table, signatures, stored, work)
 
 
-def annotate_batch(
-    split: sources.Split, batch: sources.Batch, step: Step
-) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-    """Rows in the schema's order, signatures uint32[d, h] and the token ids of one batch of documents."""
+class Annotated(NamedTuple):
+    """Rows in the schema's order, signatures uint32[d, h] and token ids of a batch; its pages, and CPU seconds."""
+
+    table: pa.Table
+    signatures: np.ndarray
+    tokens: np.ndarray
+    pages: int
+    page_seconds: float
+
+
+def annotate_batch(split: sources.Split, batch: sources.Batch, step: Step) -> Annotated:
+    """Take a batch of documents through the steps and measure what they leave."""
     documents = steps.documents(split.path, batch, step.sources[split.source])
     d, text = len(batch), documents.living_text
     data, offsets = text_buffers(text)
@@ -114,7 +133,7 @@ def annotate_batch(
     table = pa.table(
         [pa.array(columns[field.name]).cast(field.type) for field in step.schema], schema=step.schema
     )
-    return table, signatures, tokens
+    return Annotated(table, signatures, tokens, documents.pages, documents.page_seconds)
 
 
 def _encode(
@@ -197,7 +216,12 @@ def lay_out(
 
 
 def _commit(
-    split: sources.Split, step: Step, table: pa.Table, signatures: np.ndarray, stored: np.ndarray
+    split: sources.Split,
+    step: Step,
+    table: pa.Table,
+    signatures: np.ndarray,
+    stored: np.ndarray,
+    work: dict[str, float],
 ) -> pd.DataFrame:
     paths = SplitPaths(step.folder, split.key)
     with checkpoint.written(paths.rows) as file:
@@ -213,6 +237,7 @@ def _commit(
         "n_tokens": pc.sum(table["n_tokens"]).as_py() or 0,
         "dropped": len(table) - fates.null_count,
         "lost": pc.sum(pc.equal(fates, ledger.UNREADABLE)).as_py() or 0,
+        **work,
     }
     return finish_task(step.folder, step.fingerprint, split.key, paths.all, figures, SUMMARY)
 
@@ -269,10 +294,17 @@ def annotate(
     summary = map_tasks(
         run, job, name, "splits", annotate_split, keys, splits, step.fingerprint, SUMMARY, step=step
     )
+    _say_pages(run, int(summary["pages"].sum()), float(summary["page_seconds"].sum()))
     lost = {f"{split.source}/{split.path}" for split, n in zip(splits, summary["lost"], strict=True) if n}
     return {
-        **{column: int(summary[column].sum()) for column in summary if column != "key"},
+        **{column: summary[column].sum().item() for column in summary if column != "key"},
         "files_with_unreadable_records": sorted(lost),
         "splits": keys,
         "documents_of_splits": [int(n) for n in summary["documents"]],
     }
+
+
+def _say_pages(run: "Run", pages: int, seconds: float) -> None:
+    if pages and seconds:
+        rate = f"{pages / seconds:,.0f} pages/s a core"
+        run.console.line(f"{'extraction':<16} {pages:,} pages in {seconds:,.1f} s of CPU time ({rate})")

@@ -42,6 +42,8 @@ class Documents:
         int64[d], size of each text or page as it was read.
     columns
         What is known beside the text, under the ledger's names: Arrow arrays of d values.
+    pages, page_seconds
+        How many went through extraction, and the CPU time that took.
     """
 
     doc_ids: np.ndarray
@@ -49,6 +51,8 @@ class Documents:
     fate: pa.StringArray
     source_bytes: np.ndarray
     columns: dict[str, pa.Array]
+    pages: int = 0
+    page_seconds: float = 0.0
 
     @property
     def alive(self) -> np.ndarray:
@@ -184,10 +188,11 @@ def _extracted(begun: Documents, batch: sources.Batch, source: "Source") -> Docu
     else:
         content = begun.text.take(chosen).cast(pa.large_binary())
         kinds = pa.repeat(_text("text/html; charset=utf-8"), len(rows))
-    pages = extraction.extract(content, kinds, source.extraction)
+    found = extraction.extract(content, kinds, source.extraction)
     d = len(batch)
-    text = pc.fill_null(_spread(pages.text, rows, d), "")
-    return replace(begun, text=text).dropped(_spread(pages.fate, rows, d))
+    text = pc.fill_null(_spread(found.text, rows, d), "")
+    extracted = replace(begun, text=text, pages=len(rows), page_seconds=found.seconds)
+    return extracted.dropped(_spread(found.fate, rows, d))
 
 
 def _identified(begun: Documents, source: "Source") -> Documents:

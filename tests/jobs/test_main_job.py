@@ -18,7 +18,7 @@ from jobs.loader import ShardLoader
 from jobs.run import JOBS
 from jobs.runtime.checkpoint import read_json
 from jobs.trace import tokenizer_of
-from tests.conftest import ROOT, corpus_texts, digests, run_job, settings, write_corpus
+from tests.conftest import ROOT, corpus_texts, default_interrupt, digests, run_job, settings, write_corpus
 
 
 def test_ledger_accounts_for_every_document(finished: Path, corpus: Path) -> None:
@@ -140,6 +140,7 @@ def test_stopped_with_all_its_processes_it_says_one_sentence(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=default_interrupt,
     )
     while not list((out / "annotate").glob("*")):
         assert process.poll() is None
