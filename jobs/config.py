@@ -267,7 +267,9 @@ class Validation(Section):
     """The first documents of the order that overlap no reference set (Seed: 15 million tokens)."""
 
     tokens: int | None = Field(None, ge=1, description="15,000,000 where neither is given")
-    fraction: float | None = Field(None, gt=0, lt=1, description="of all kept tokens, instead of tokens")
+    fraction: float | None = Field(
+        None, ge=0, lt=1, description="of all kept tokens, instead of tokens; 0: no validation split"
+    )
     exclude_tokenizer_sample: bool = Field(
         True, description="the tokenizer's training sample is a reference set"
     )

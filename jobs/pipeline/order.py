@@ -255,6 +255,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
             f"{documents:,} documents went into the order and {summary['documents'].sum():,} came out"
         )
     numbers, kept = [int(n) for n in summary["range"]], [int(n) for n in summary["tokens"]]
+    if not sum(kept):
+        raise UserError(f"of {documents:,} documents none is kept; {_why_none(run, documents)}")
     target = run.config.validation.target(sum(kept))
     if target >= sum(kept):
         raise UserError(
@@ -280,3 +282,12 @@ def ranges(run: "Run") -> Ranges:
     figures = run.figures(NAME)
     before = {split: (0, *(int(n) for n in np.cumsum(tokens))) for split, tokens in figures["tokens"].items()}
     return Ranges(run.out / NAME, figures["validation_until"], tuple(figures["ranges"]), before)
+
+
+def _why_none(run: "Run", documents: int) -> str:
+    """Where they went, in the order of the steps."""
+    fates = pd.concat(folders.read_table(paths.rows, columns=["fate"]).to_pandas() for paths in run.annotated)
+    counts = {str(fate): int(n) for fate, n in fates["fate"].value_counts().items()}
+    if rest := documents - sum(counts.values()):
+        counts[f"{ledger.NEAR_DUPLICATE} or length.min_tokens ({run.config.length.min_tokens})"] = rest
+    return "dropped were " + ", ".join(f"{n:,} by {fate}" for fate, n in counts.items())

@@ -367,6 +367,22 @@ def test_more_documents_than_a_ledger_file_or_a_range_holds(
     assert digests(out, "shards") == digests(finished, "shards")
 
 
+def test_one_document_without_validation(cluster: str, tmp_path: Path) -> None:
+    write_corpus(tmp_path / "in", corpus_texts(1), files=1)
+    quick = ("tokenizer.train.vocab_size=257", "validation.fraction=0", "length.min_tokens=1")
+    assert run_job(tmp_path / "in", tmp_path / "out", cluster, *quick) == 0
+    assert ledger.read(tmp_path / "out").compute()["fate"].tolist() == [ledger.TRAIN]
+    assert [path.name[:10] for path in (tmp_path / "out" / "shards").glob("*.bin")] == ["sample_tra"]
+
+
+def test_where_all_documents_went(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_corpus(tmp_path / "in", [*corpus_texts(20), ""], files=1)
+    quick = ("tokenizer.train.vocab_size=260", "length.min_tokens=100000")
+    assert run_job(tmp_path / "in", tmp_path / "out", cluster, *quick) == 2
+    said = "of 21 documents none is kept; dropped were 1 by input.empty_text, 20 by near_duplicate or length.min_tokens"
+    assert said in capsys.readouterr().err
+
+
 def test_nothing_but_duplicates_and_short_texts(cluster: str, tmp_path: Path) -> None:
     texts = [
         *corpus_texts(40, seed=3),
