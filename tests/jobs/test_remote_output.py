@@ -114,7 +114,8 @@ def test_flipped_bytes_of_objects_are_named(s3: S3Server, remote: str) -> None:
             s3.system.pipe_file(_key(path), content)
     stray = root / "ledger" / "stray"
     s3.system.pipe_file(_key(stray), b"x")
-    assert list(verify.check_files(root)) == [f"{stray} was not written by this run"]
+    (problem,) = verify.check_files(root)
+    assert problem.startswith(f"{stray} was not written by this run")
     s3.system.rm_file(_key(stray))
     assert list(verify.check_files(root)) == []
 
