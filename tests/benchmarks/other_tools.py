@@ -8,6 +8,9 @@ one thread and with the documents in memory as the tool wants them. Every tool h
     over 5-grams, written to files.
 `datatrove, nothing written`
     The step's `get_shingles` and `get_signature` alone.
+`datatrove's quality filters`
+    Its Gopher repetition, Gopher quality, C4 and FineWeb filters one after another, as its FineWeb example runs them; a
+    document that one drops is not shown to the next.
 `datasketch`, `rensa`
     112 values over the same shingles as ours, nearly, made in Python: five runs of ``\\w`` characters, lower-cased.
     datasketch hashes with XXH32, which is faster than its default.
@@ -20,7 +23,8 @@ one thread and with the documents in memory as the tool wants them. Every tool h
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import datasketch
 import pyarrow.parquet as pq
@@ -28,6 +32,12 @@ import rensa
 import xxhash
 from datatrove.data import Document
 from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
+from datatrove.pipeline.filters import (
+    C4QualityFilter,
+    FineWebQualityFilter,
+    GopherQualityFilter,
+    GopherRepetitionFilter,
+)
 from loguru import logger
 from tokenizers import Tokenizer
 
@@ -54,13 +64,28 @@ def rensa_signature(text: str) -> object:
     return minhash.digest()
 
 
+def kept(filters: Sequence[Any], text: str) -> bool:
+    """Whether no filter drops a document; C4's edits it."""
+    document = Document(text=text, id="")
+    return all(step.filter(document) is True for step in filters)
+
+
 def tools(folder: str, tokenizer: str | None) -> dict[str, Callable[[list[Document]], object]]:
     """By name: what runs over documents once."""
     step = MinhashDedupSignature(folder, MinhashConfig())
+    filters = [
+        GopherRepetitionFilter(),
+        GopherQualityFilter(),
+        C4QualityFilter(filter_no_terminal_punct=False),
+        FineWebQualityFilter(),
+    ]
     found: dict[str, Callable[[list[Document]], object]] = {
         "datatrove": lambda documents: step.run(iter(documents)),
         "datatrove, nothing written": lambda documents: [
             step.get_signature(step.get_shingles(document.text)) for document in documents
+        ],
+        "datatrove's quality filters": lambda documents: [
+            kept(filters, document.text) for document in documents
         ],
         "datasketch": lambda documents: [datasketch_signature(document.text) for document in documents],
         "rensa": lambda documents: [rensa_signature(document.text) for document in documents],

@@ -122,10 +122,17 @@ def language() -> list[Result]:
     return language.measure()
 
 
+def quality() -> list[Result]:
+    from tests.benchmarks import quality
+
+    return quality.measure()
+
+
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     function.__name__: function
     for function in (
         signature,
+        quality,
         encoding,
         annotate,
         reading,

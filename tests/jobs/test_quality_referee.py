@@ -129,7 +129,7 @@ def judged_by_us(texts: list[str], name: str) -> tuple[list[str | None], list[st
     result = filtered(
         pa.array(texts, pa.large_string()), Quality.model_validate({"enabled": True, **OURS[name]})
     )
-    return [fate and fate.partition(".")[2] for fate in result.fate.to_pylist()], result.text.to_pylist()
+    return [fate and fate.rpartition(".")[2] for fate in result.fate.to_pylist()], result.text.to_pylist()
 
 
 def same(ours: str | None, theirs: str | None) -> bool:
