@@ -80,7 +80,7 @@ def connected(
 
 def _check(scheduler: str | None, memory_limit: str) -> None:
     """Refuse, in the words of the command line, an address or a size that is none."""
-    if scheduler is not None and not re.fullmatch(r"(\w+://)?[^/\s]+:\d+/?", scheduler):
+    if scheduler is not None and not re.fullmatch(r"\w+://\S+|[^/\s]+:\d+", scheduler):
         raise UserError(f"--scheduler is {scheduler!r}; it should be an address such as tcp://host:8786")
     try:
         size = 1.0 if memory_limit == "auto" else dask.utils.parse_bytes(memory_limit)

@@ -157,7 +157,7 @@ def test_main_job_judges_records_and_counts(cluster: str, tmp_path: Path) -> Non
     assert of_source["dropped"]["quality.c4.curly_bracket"]["documents"] == 20
     assert of_source["kept"]["documents"] == 200
     first = kept.iloc[0]
-    found = source_texts(outs[0])("web", first["path"], int(first["record"]))
+    (found,) = source_texts(outs[0])("web", first["path"], [int(first["record"])])
     assert found
     assert "[1]" not in found
     assert not verify(outs[0], Console())
