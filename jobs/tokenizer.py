@@ -151,7 +151,7 @@ def draw_sample(run: "Run") -> pd.DataFrame:
     import dask.dataframe as dd
 
     settings = run.config.tokenizer.train
-    groups = sources.splits(run.inventory, 1)  # each row group by itself
+    groups = sources.splits(run.inventory, 1)  # each block by itself
     shares = {source.name: PAGE_TEXT if source.has_pages else 1.0 for source in run.sources}
     chosen, share = sample_plan(groups, settings.sample_bytes, settings.seed, shares)
     if not chosen:
@@ -165,7 +165,7 @@ def draw_sample(run: "Run") -> pd.DataFrame:
         meta=SAMPLED,
         label="sample",
     )
-    with run.console.job("sample", len(chosen), "row groups") as meter:
+    with run.console.job("sample", len(chosen), "blocks") as meter:
         return gather(run.client, graph, meter).sort_values("doc_id", ignore_index=True)
 
 

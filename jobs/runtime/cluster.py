@@ -5,6 +5,7 @@ import logging
 import re
 import signal
 import socket
+import warnings
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -51,7 +52,9 @@ def connected(
     with contextlib.ExitStack() as stack:
         if scheduler is None:
             try:
-                with _deaf_to_interrupts():
+                with _deaf_to_interrupts(), warnings.catch_warnings():
+                    # Where another process was faster, Dask takes the next port, which the dashboard's line names.
+                    warnings.filterwarnings("ignore", message=r"Port \d+ is already in use")
                     cluster = LocalCluster(
                         n_workers=workers,
                         threads_per_worker=1,
