@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from jobs import config, ledger, steps
 from jobs.cli import guarded
@@ -83,7 +84,9 @@ def _documents_at(out: Path, split: str, starts: np.ndarray, position: int) -> l
     """The documents before, at and after a position of a split's stream; None where there is none."""
     near = []
     for path in ledger.files(out):
-        table = folders.read_table(path, columns=COLUMNS, filters=[("fate", "==", split)]).to_pandas()
+        of_split = folders.read_table(path, columns=COLUMNS, filters=[("fate", "==", split)])
+        # A cluster may be null, which would make floats of 64-bit integers.
+        table = of_split.to_pandas(types_mapper={pa.uint64(): pd.ArrowDtype(pa.uint64())}.get)
         table["position"] = starts[table["shard"].to_numpy(np.int64)] + table["offset"]
         near.append(table[table["position"] <= position].nlargest(2, "position"))
         near.append(table[table["position"] > position].nsmallest(1, "position"))

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -182,6 +183,8 @@ def test_trace_names_the_document_of_every_token(finished: Path) -> None:
         row = train.iloc[at]
         found = trace.trace(finished, "train", int(row["shard"]), int(row["offset"]))
         assert found["document"]["doc_id"] == row["doc_id"]
+        cluster = found["document"]["cluster"]
+        assert cluster == row["cluster"] or (pd.isna(cluster) and pd.isna(row["cluster"]))
         assert found["token_of_document"] == 0
         assert (found["before"] is None) == (at == 0)
         assert (found["after"] is None) == (at == len(train) - 1)
