@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from jobs import ledger
 from jobs.errors import UserError
 from jobs.quality_settings import Quality
+from jobs.section import Section
 
 PRESETS = Path(__file__).parent / "presets"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -46,12 +47,6 @@ def _refuse_twice(names: Sequence[str], key: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{key} has two entries named {twice[0]!r}; each needs a name of its own")
-
-
-class Section(BaseModel):
-    """Unknown keys are refused and nothing changes after it was read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Extraction(Section):

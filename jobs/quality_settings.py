@@ -20,20 +20,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from jobs.section import Section
 
 RuleSet = Literal["gopher_repetition", "gopher_quality", "c4", "fineweb", "additions"]
 FINEWEB_ORDER: tuple[RuleSet, ...] = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 """datatrove's ``examples/fineweb.py``."""
 
 
-class Rules(BaseModel):
-    """Unknown keys are refused and nothing changes after it was read."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Presets(Rules):
+class _Presets(Section):
     """A rule set whose references disagree: `preset` chooses one, and single settings go on top."""
 
     presets: ClassVar[Mapping[str, dict[str, Any]]]
@@ -46,7 +42,7 @@ class _Presets(Rules):
         return {**cls.presets.get(str(values.get("preset")), {}), **values}
 
 
-class GopherQuality(Rules):
+class GopherQuality(Section):
     """Rae et al. 2021, appendix A1, as datatrove's `GopherQualityFilter` has it."""
 
     max_spaceless_words: float | None = Field(
@@ -68,7 +64,7 @@ class GopherQuality(Rules):
     )
 
 
-class GopherRepetition(Rules):
+class GopherRepetition(Section):
     """Rae et al. 2021, table A1, as datatrove's `GopherRepetitionFilter` has it."""
 
     min_characters: int | None = 1
@@ -151,7 +147,7 @@ class FineWeb(_Presets):
     )
 
 
-class Additions(Rules):
+class Additions(Section):
     """What two course texts on data pipelines add to Gopher's rules: line length, placeholders, boilerplate.
 
     They give no figure for boilerplate, so that rule is off until it is set.
@@ -164,7 +160,7 @@ class Additions(Rules):
     )
 
 
-class Quality(Rules):
+class Quality(Section):
     """Which rule sets run, in which order; the ledger holds the statistics of all of them."""
 
     enabled: bool = False

@@ -1,12 +1,13 @@
 """Every statistic that the quality rules need, from the UTF-8 of many documents.
 
 Statistics are float64, a column each, and never NaN: a share of nothing is 0. Shares are of lines, of
-segments (see `kernels.characters`: words and symbols), or of the document's characters, as the name says.
+segments (see `kernels.segmentation`: words and symbols), or of the document's characters, as the name says.
 
 Dimensions: documents d, bytes n, statistics k.
 """
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -65,6 +66,7 @@ GOPHER_QUALITY, GOPHER_REPETITION, C4, FINEWEB, ADDITIONS = (
     8,
     16,
 )  # groups of statistics, to be added
+_OF_SEGMENTS = GOPHER_QUALITY | GOPHER_REPETITION | FINEWEB
 GROUPS = {
     "gopher_quality": GOPHER_QUALITY,
     "gopher_repetition": GOPHER_REPETITION,
@@ -132,6 +134,9 @@ WHOLE = frozenset(
 """The statistics that are whole numbers."""
 
 
+_FIRST_COLUMNS = tuple(itertools.accumulate(map(len, STATISTICS.values()), initial=0))[:-1]  # of each group
+
+
 class Options(NamedTuple):
     """What the statistics depend on, beside the text."""
 
@@ -195,7 +200,7 @@ def measure(
     check_offsets(offsets, len(data))
     options = Options(short_line, _hashes(tuple(dict.fromkeys(stop_words))), line_rules)
     longest = int(np.diff(offsets).max(initial=0))
-    counted = longest if groups & (GOPHER_QUALITY | GOPHER_REPETITION | FINEWEB) else 0
+    counted = longest if groups & _OF_SEGMENTS else 0
     buffers = Buffers(
         new_segments(counted),
         new_grams(counted),
@@ -222,14 +227,10 @@ def _hashes(segments: tuple[str, ...]) -> NDArray[np.uint64]:
 
 @kernel
 def _measure(data, offsets, groups, table: Characters, options, buffers, statistics, edited, edited_offsets):
-    n_gopher_quality, n_gopher_repetition, n_c4, n_fineweb = 10, 14, 10, 5
-    second = n_gopher_quality
-    third = second + n_gopher_repetition
-    fourth = third + n_c4
-    fifth = fourth + n_fineweb
+    second, third, fourth, fifth = _FIRST_COLUMNS[1:]
     for document in range(len(offsets) - 1):
         start, stop, row = offsets[document], offsets[document + 1], statistics[document]
-        counts = find_segments(data, start, stop if groups & 11 else start, table, buffers.segments)
+        counts = find_segments(data, start, stop if groups & _OF_SEGMENTS else start, table, buffers.segments)
         if groups & GOPHER_QUALITY:
             _gopher_quality(data, start, stop, counts, table, row)
         if groups & (GOPHER_QUALITY | GOPHER_REPETITION):

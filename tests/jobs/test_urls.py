@@ -51,7 +51,7 @@ def fates(settings: Lists, *found: str | None) -> list[str | None]:
     return result
 
 
-def all_are(fate: str | None, settings: Lists, *found: str | None) -> None:
+def assert_all_are(fate: str | None, settings: Lists, *found: str | None) -> None:
     assert dict(zip(found, fates(settings, *found), strict=True)) == dict.fromkeys(found, fate)
 
 
@@ -59,7 +59,7 @@ def all_are(fate: str | None, settings: Lists, *found: str | None) -> None:
 
 
 def test_domains_and_all_below_them(lists: Lists) -> None:
-    all_are(
+    assert_all_are(
         "urls.domain",
         lists,
         "http://bad.example/",
@@ -81,7 +81,7 @@ def test_domains_and_all_below_them(lists: Lists) -> None:
         "x.dotted.com",
         "any.xxx",
     )
-    all_are(
+    assert_all_are(
         None,
         lists,
         "http://notbad.example/",
@@ -99,7 +99,7 @@ def test_domains_and_all_below_them(lists: Lists) -> None:
 
 
 def test_internationalized_names_in_every_spelling(lists: Lists) -> None:
-    all_are(
+    assert_all_are(
         "urls.domain",
         lists,
         "http://münchen.de/",
@@ -113,20 +113,24 @@ def test_internationalized_names_in_every_spelling(lists: Lists) -> None:
         "http://bücher.example:80",
         "http://www.xn--bcher-kva.example/",
     )
-    all_are(None, lists, "http://munchen.de/", "http://xn--mnchen.de/", "http://xn--.de", "http://i❤.ws/")
+    assert_all_are(
+        None, lists, "http://munchen.de/", "http://xn--mnchen.de/", "http://xn--.de", "http://i❤.ws/"
+    )
 
 
 def test_addresses_have_no_domains_above_them(lists: Lists, tmp_path: Path) -> None:
-    all_are("urls.domain", lists, "http://10.1.2.3:80/x", "http://[2001:db8::1]/", "[2001:0DB8:0:0::1]:443")
-    all_are(
+    assert_all_are(
+        "urls.domain", lists, "http://10.1.2.3:80/x", "http://[2001:db8::1]/", "[2001:0DB8:0:0::1]:443"
+    )
+    assert_all_are(
         None, lists, "http://9.10.1.2.3/", "http://[2001:db8::2]/", "http://[2001:db8::1", "http://10.1.2.4"
     )
     (tmp_path / "numbers").write_text("3.4\n")
-    all_are(None, Lists((str(tmp_path / "numbers"),)), "1.2.3.4")
+    assert_all_are(None, Lists((str(tmp_path / "numbers"),)), "1.2.3.4")
 
 
 def test_urls_and_what_goes_on_behind_them(lists: Lists) -> None:
-    all_are(
+    assert_all_are(
         "urls.url",
         lists,
         "http://pages.net/one",
@@ -143,7 +147,7 @@ def test_urls_and_what_goes_on_behind_them(lists: Lists) -> None:
         "pages.net/cafe\u0301",
         "host.org/%7Euser/x",
     )
-    all_are(
+    assert_all_are(
         None,
         lists,
         "pages.net/",
@@ -160,7 +164,7 @@ def test_urls_and_what_goes_on_behind_them(lists: Lists) -> None:
 
 
 def test_whole_words(lists: Lists) -> None:
-    all_are(
+    assert_all_are(
         "urls.word",
         lists,
         "http://sex.org/",
@@ -172,7 +176,7 @@ def test_whole_words(lists: Lists) -> None:
         "good.org/18plus",
         "good.org/s%65x",
     )
-    all_are(
+    assert_all_are(
         None, lists, "http://essex.org/", "good.org/sex18", "sex://good.org", "good.org/plus", "good.org/not"
     )
 
@@ -381,7 +385,7 @@ def test_junk_is_no_error(found: list[str]) -> None:
 
 def test_a_url_without_end_takes_no_time_without_end(lists: Lists) -> None:
     long = ["a." * 500_000, "x.org" + "/" * 10**6, "x.org/" + "a/" * 500_000, "http://" + "é." * 50_000]
-    all_are(
+    assert_all_are(
         None, lists, *long, "@" * 10**6, "xn--" + "a" * 10**6, ":" * 10**6, "[" * 10**6, "a/" + "%" * 10**6
     )
 
@@ -424,8 +428,8 @@ def test_the_odd_entry_of_a_long_list_is_passed_over_and_counted(tmp_path: Path)
     found = urls.load(Lists((str(path),)))
     assert found.passed_over == {str(path): 2}
     assert len(found.domains.keys) == 201
-    all_are("urls.domain", Lists((str(path),)), "bad.org", "d199.org")
-    all_are(None, Lists((str(path),)), "http://", "", "x.odd", "odd")
+    assert_all_are("urls.domain", Lists((str(path),)), "bad.org", "d199.org")
+    assert_all_are(None, Lists((str(path),)), "http://", "", "x.odd", "odd")
 
 
 def test_lists_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +437,7 @@ def test_lists_longer_than_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "domains"
     path.write_text("".join(f"d{i}.example\n" for i in range(999)) + "é.example")
     hosts = [f"d{i}.example" for i in range(999)]
-    all_are("urls.domain", Lists((str(path),)), *hosts, "http://é.example/")
+    assert_all_are("urls.domain", Lists((str(path),)), *hosts, "http://é.example/")
     path.write_text("".join(f"d{i}.example\n" for i in range(999)) + "a b.example\n" * 99)
     assert "the first in line 1,000, 'a b.example'" in refused(path)
 
