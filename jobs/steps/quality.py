@@ -22,14 +22,6 @@ STEP = "quality"
 _END_MARKS = ("", '.?!"', ".?!\"'")
 _PHRASES = ("lorem_ipsum", "curly_bracket")
 _BOUNDS = {"min": (np.less, np.less_equal), "max": (np.greater, np.greater_equal)}  # strict, and inclusive
-_MEASURED = {
-    "gopher_quality": {"stop_words"},
-    "c4": {
-        *("min_words_per_line", "max_word_length", "end_marks", "remove_citations", "words_before_citations"),
-        *("drop_javascript_lines", "drop_policy_lines"),
-    },
-    "fineweb": {"short_line_length", "line_ends"},
-}
 
 SCHEMA = pa.schema(ledger.QUALITY)
 """All statistics. None is ever null or NaN."""
@@ -57,6 +49,9 @@ class Filtered:
 def filtered(text: pa.LargeStringArray, settings: Quality) -> Filtered:
     """Measure, judge and edit documents.
 
+    Rule sets that stand behind C4 in the order are measured on the text that C4's rules leave; all others, those that
+    are not in the order included, on the text as it is.
+
     Parameters
     ----------
     text : large_string[d]
@@ -69,34 +64,6 @@ def filtered(text: pa.LargeStringArray, settings: Quality) -> Filtered:
     return Filtered(measured, pc.if_else(pc.is_null(fate), edited, text), fate)
 
 
-def statistics(text: pa.LargeStringArray, settings: Quality | None = None) -> pa.RecordBatch:
-    """Measure documents.
-
-    Rule sets that stand behind C4 in the order are measured on the text that C4's rules leave; all others, those that
-    are not in the order included, on the text as it is.
-
-    Parameters
-    ----------
-    text : large_string[d]
-        None of them null.
-    settings : Quality, optional
-        Their order, and what `measurement` names.
-
-    Returns
-    -------
-    RecordBatch[d]
-        In `SCHEMA`.
-    """
-    return _measure(text, settings or Quality())[0]
-
-
-def edit_lines(text: pa.LargeStringArray, settings: C4) -> pa.LargeStringArray:
-    """The lines that C4's rules keep, without their citations, joined by line feeds."""
-    data, offsets = text_buffers(text)
-    _, edited, edited_offsets = kernel.measure(data, offsets, kernel.C4, (), _line_rules(settings))
-    return _as_text(edited, edited_offsets)
-
-
 def fates(statistics: pa.RecordBatch, settings: Quality) -> pa.StringArray:
     """Name the first rule in the order that drops each document; null where none does."""
     rules = [rule for name in settings.order for rule in _in_order(name, statistics, settings)]
@@ -106,20 +73,6 @@ def fates(statistics: pa.RecordBatch, settings: Quality) -> pa.StringArray:
     drops = np.stack([drop for _, drop in rules])
     first = pa.array(drops.argmax(axis=0), mask=~drops.any(axis=0))
     return names.take(first)
-
-
-def violations(statistics: pa.RecordBatch, settings: Quality) -> dict[str, np.ndarray]:
-    """The documents that each rule alone would drop, bool[d] by rule, in the rules' order."""
-    return {name: drop for group in settings.order for name, drop in _rules(group, statistics, settings)}
-
-
-def measurement(settings: Quality) -> dict[str, Any]:
-    """What the statistics depend on beside the text: under other such settings, the text has to be read again."""
-    place = settings.order.index("c4") if "c4" in settings.order else len(settings.order)
-    return {
-        "edited": sorted(settings.order[place + 1 :]),
-        **{group: getattr(settings, group).model_dump(include=names) for group, names in _MEASURED.items()},
-    }
 
 
 def identity(settings: Quality) -> dict[str, Any] | None:
@@ -135,7 +88,7 @@ def _emptied(text: pa.LargeStringArray, edited: pa.LargeStringArray) -> pa.Strin
 
 def _measure(text: pa.LargeStringArray, settings: Quality) -> tuple[pa.RecordBatch, pa.LargeStringArray]:
     groups = dict(kernel.GROUPS)
-    behind = measurement(settings)["edited"]
+    behind = settings.order[settings.order.index("c4") + 1 :] if "c4" in settings.order else ()
     first = sum(number for group, number in groups.items() if group not in behind)
     measured, edited = _columns(text, first, settings)
     if behind:
