@@ -43,6 +43,18 @@ def _without_null(columns: object) -> object:
     return {ours: theirs for ours, theirs in columns.items() if theirs is not None}
 
 
+def _known_types(extra: object) -> object:
+    """A name in the place of a type is taken for a wish to rename."""
+    if isinstance(extra, dict):
+        for name, kind in extra.items():
+            if kind not in ledger.EXTRA_TYPES:
+                raise ValueError(
+                    f"{name} is {kind!r}, which is no type ({', '.join(ledger.EXTRA_TYPES)}); where the column has "
+                    f"another name in the files, give its type here and say columns.{name}: {kind}"
+                )
+    return extra
+
+
 def _refuse_twice(names: Sequence[str], key: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -56,7 +68,7 @@ class Extraction(Section):
         "trafilatura", description="resiliparse is some 20 times faster"
     )
     seconds: float = Field(5, gt=0, description="CPU time of a page, at most")
-    memory: Bytes = Field(2**30, description="that a page may take, at most")
+    memory: Bytes = Field(2**30, ge=64 * 2**20, description="that a page may take, at most")
     body: Bytes = Field(64 * 2**20, description="of a page once decompressed, at most")
     pdf: bool = Field(False, description="read PDF documents too; needs pypdfium2")
 
@@ -111,8 +123,12 @@ class Source(Section):
         description="our column -> theirs: text, id, url, crawl, score, language, language_score, or one named in "
         "extra; by default the same, and crawl from dump; in JSONL a path such as metadata.url will do",
     )
-    extra: dict[Name, Literal["string", "int64", "float64", "bool"]] = Field(
-        default_factory=dict, description="more columns for the ledger, with their types"
+    extra: Annotated[
+        dict[Name, Literal["string", "int64", "float64", "bool"]], BeforeValidator(_known_types)
+    ] = Field(
+        default_factory=dict,
+        description="more columns for the ledger, with their types: string, int64, float64 or bool; one that is named "
+        "otherwise in the files is named in columns too",
     )
     content: Literal["text", "html"] = Field(
         "text", description="what the text column holds; text is extracted from html"
@@ -147,7 +163,10 @@ class Source(Section):
         ours = {*ledger.SCHEMA.names, *dict(ledger.QUALITY)}
         taken = sorted(ours & set(self.extra))
         if taken:
-            raise ValueError(f"extra names {taken}, which the ledger has already; choose another name")
+            raise ValueError(
+                f"extra names {taken}, which the ledger has already; choose another name, and map it: "
+                f"extra: {{my_{taken[0]}: float64}}, columns: {{my_{taken[0]}: {taken[0]}}}"
+            )
         carried = ["text", *(name for name, _ in ledger.CARRIED)]
         unknown = sorted(set(self.columns) - set(carried) - set(self.extra))
         if unknown:
@@ -378,9 +397,12 @@ class Config(Section):
         return self
 
 
+# Sections that a source has from the whole run where it does not set them.
+STEPS = ("urls", "extraction", "language", "quality")
+
+
 def _with_inherited(raw: dict[str, Any]) -> dict[str, Any]:
-    steps = ("urls", "extraction", "language", "quality")
-    whole = {key: raw[key] for key in steps if isinstance(raw.get(key), dict)}
+    whole = {key: raw[key] for key in STEPS if isinstance(raw.get(key), dict)}
 
     def inherit(source: Any) -> Any:
         if not isinstance(source, dict):

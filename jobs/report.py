@@ -145,6 +145,10 @@ def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
 _STEPS = ("input", "urls", "extraction", "language", "quality", ledger.NEAR_DUPLICATE, "length")
 
 
+# Documents that these drop are never tokenized.
+BEFORE_TOKENS = _STEPS[: _STEPS.index("quality") + 1]
+
+
 def _step(fate: str) -> tuple[int, str]:
     return _STEPS.index(fate.partition(".")[0]), fate
 
@@ -163,7 +167,7 @@ def by_crawl(tallied: pd.DataFrame) -> list[dict[str, Any]]:
     return [
         {
             "source": source,
-            "crawl": crawl,
+            "crawl": crawl or None,
             "documents": int(row.sum()),
             ledger.NEAR_DUPLICATE: int(row.get(ledger.NEAR_DUPLICATE, 0)),
             "kept": int(row[kept].sum()),
@@ -259,18 +263,20 @@ def languages(tallied: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def extraction(tallied: pd.DataFrame, sources_of_pages: list[str]) -> dict[str, Any] | None:
-    """Pages by what became of them, and how much text their bytes gave."""
+    """Records and pages by what became of them, and how much text their bytes gave."""
     rows = tallied[(tallied["topic"] == "fate") & tallied["source"].isin(sources_of_pages)]
     if rows.empty:
         return None
     step = rows["fate"].where(rows["fate"].str.startswith(("input.", "extraction.")), "text")
     counted = rows.groupby(step)[["documents", "n_source_bytes", "n_bytes"]].sum()
+    unread = counted.index.str.startswith("input.")
     return {
-        "pages": int(counted["documents"].sum()),
+        "records": int(counted["documents"].sum()),
+        "pages": int(counted["documents"][~unread].sum()),
         "bytes_in": int(counted["n_source_bytes"].sum()),
         "bytes_of_text": int(counted["n_bytes"].sum()),
         "by_fate": {
-            str(fate): {"pages": int(row["documents"]), "bytes_in": int(row["n_source_bytes"])}
+            str(fate): {"records": int(row["documents"]), "bytes_in": int(row["n_source_bytes"])}
             for fate, row in counted.iterrows()
         },
     }
@@ -448,6 +454,8 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
         for row in figures["funnel"]
     ]
     console.table("", ["", "documents", "bytes", "tokens"], rows)
+    if any(row["step"].startswith(BEFORE_TOKENS) for row in figures["funnel"]):
+        console.line("Bytes are of the text; tokens are of the documents that came as far as the tokenizer.")
 
 
 _LABELS = {"read": "read", "kept": "kept", "train": "  train", "validation": "  validation"}

@@ -7,12 +7,13 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobs.cli import guarded, run_parser
 from jobs.errors import UserError
 
 if TYPE_CHECKING:
+    from jobs.config import Config
     from jobs.runtime.context import Run
 
 # In order, with the module of each. A job's folder in the output has the job's name.
@@ -150,26 +151,28 @@ def jobs_of(run: "Run") -> list[tuple[str, ModuleType]]:
 def conclude(run: "Run", did: list[str], seconds: float) -> int:
     """Verify the output, print the table and say where it lies; the exit status says whether all is well."""
     from jobs import report, verify
+    from jobs.runtime.console import counted
 
     if not did:
         run.console.line("nothing to do: every job was done before with these settings")
     problems = verify.verify(run.out, run.console)
     report.print_table(run.console, run.figures("report"))
-    run.console.line(
-        f"\n{run.out}: {_ended(did, problems)} in {seconds:,.0f} s; report in report/report.json"
-    )
-    bad = run.bad_files()
+    bad, allowed = run.bad_files(), run.config.allow_bad_files
+    run.console.line()
     for path, reason in bad.items():
         run.console.line(f"unreadable: {path}: {reason}", style="red")
-    if len(bad) > run.config.allow_bad_files:
-        run.console.line(
-            f"{len(bad)} {'file' if len(bad) == 1 else 'files'} could not be read whole, "
-            f"{run.config.allow_bad_files} allowed "
-            "(--allow-bad-files); what could be read is in the shards",
-            style="red",
+    ended = [_ended(did, problems)]
+    if len(bad) > allowed:
+        ended.append(
+            f"but {counted(len(bad), 'file')} could not be read whole, {allowed} allowed (--allow-bad-files); "
+            "what could be read is in the shards"
         )
-        return 1
-    return 1 if problems else 0
+    failed = bool(problems) or len(bad) > allowed
+    run.console.line(
+        f"{run.out}: {', '.join(ended)}; {seconds:,.0f} s; report in report/report.json",
+        style="red" if failed else None,
+    )
+    return int(failed)
 
 
 def _ended(did: list[str], problems: list[str]) -> str:
@@ -182,8 +185,10 @@ def dry_run(run: "Run") -> int:
     """Print what a run would do."""
     import yaml
 
-    print(yaml.safe_dump(run.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True))
     splits_known = not run.has_built_in_corpus or (run.out / "corpus" / "manifest.json").exists()
+    if splits_known:
+        run.refuse_impossible_sizes()
+    print(yaml.safe_dump(_said_once(run.config), sort_keys=False, allow_unicode=True))
     if splits_known:
         print(f"splits: {len(run.splits):,} of {len(run.inventory.files):,} files")
         for split in run.splits:
@@ -201,6 +206,18 @@ def dry_run(run: "Run") -> int:
         done = done and name in run.fingerprints and run.checkpoint(name).manifest() is not None
         print(f"  {name:<16} {'done before' if done else 'would run'}")
     return 0
+
+
+def _said_once(config: "Config") -> dict[str, Any]:
+    """The configuration; of a source only what it does not have from the whole run."""
+    from jobs.config import STEPS
+
+    whole: dict[str, Any] = config.model_dump(mode="json")
+    for source in (*whole["sources"], *whole["validation"]["references"]):
+        for section in STEPS:
+            if source[section] == whole[section]:
+                del source[section]
+    return whole
 
 
 def clear(out: Path) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from jobs import ledger, sources, steps
+from jobs.errors import UserError
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.text import hash_prefixes, text_buffers, text_hashes
@@ -33,13 +34,14 @@ SAMPLED = columns(
     doc_id="uint64",
     hash="uint64",
     text=pd.ArrowDtype(pa.large_string()),
+    fate=pd.ArrowDtype(pa.string()),  # why a step dropped it; null for what one can train on
     documents="int64",
     n_bytes="int64",
 )
 
 
 def sampled(split: sources.Split, by_name: dict[str, "Source"], share: float, seed: int) -> pd.DataFrame:
-    """The documents of a row group whose keyed hash falls under `share`, if no step drops them."""
+    """The documents of a row group whose keyed hash falls under `share`, as the steps leave them."""
     frames = [SAMPLED]
     source = by_name[split.source]
     for batch in sources.read(source, split):
@@ -47,14 +49,14 @@ def sampled(split: sources.Split, by_name: dict[str, "Source"], share: float, se
             ledger.doc_ids(split.source, split.path, batch.records), "tokenizer-document", seed, share
         )
         documents = steps.documents(split.path, batch.take(np.flatnonzero(drawn)), source)
-        text = documents.text.filter(pa.array(documents.alive))
-        data, offsets = text_buffers(text)
+        data, offsets = text_buffers(documents.living_text)
         frames.append(
             pd.DataFrame(
                 {
-                    "doc_id": documents.doc_ids[documents.alive],
+                    "doc_id": documents.doc_ids,
                     "hash": hash_prefixes(text_hashes(data, offsets)),
-                    "text": pd.Series(text, dtype=SAMPLED["text"].dtype),
+                    "text": pd.Series(documents.living_text, dtype=SAMPLED["text"].dtype),
+                    "fate": pd.Series(documents.fate, dtype=SAMPLED["fate"].dtype),
                     "documents": 1,
                     "n_bytes": np.diff(offsets),
                 }
@@ -107,8 +109,6 @@ def job_fingerprint(run: "Run") -> str:
 
 def existing(config: "Config") -> Path:
     """The tokenizer file that the configuration names."""
-    from jobs.errors import UserError
-
     path = folders.located(str(config.tokenizer.path))
     if not path.is_file():
         raise UserError(f"tokenizer.path is {str(path)!r}, but there is no such file")
@@ -125,14 +125,18 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
             shutil.copyfileobj(original, file)
         figures: dict[str, Any] = {"file": path.name}
     else:
-        sample = draw_sample(run)
+        drawn, all_there_is = draw_sample(run)
+        sample = drawn[drawn["fate"].isna()]
         hashes = np.unique(sample["hash"].to_numpy(np.uint64))
         with run.console.job("train", 1, "tokenizer") as meter:
-            definition = training.train(
-                iter([sample["text"].tolist()]),
-                vocab_size=run.config.tokenizer.train.vocab_size,
-                end_of_text=run.config.tokenizer.end_of_text,
-            )
+            try:
+                definition = training.train(
+                    iter([sample["text"].tolist()]),
+                    vocab_size=run.config.tokenizer.train.vocab_size,
+                    end_of_text=run.config.tokenizer.end_of_text,
+                )
+            except training.SampleTooSmallError as error:
+                raise UserError(_too_small(run, drawn, error.reached, all_there_is)) from None
             meter.advance(len(sample), int(sample["n_bytes"].sum()))
         with checkpoint.written(job.folder / TRAINED) as file:
             file.write(definition.encode())
@@ -146,16 +150,32 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     return figures
 
 
-def draw_sample(run: "Run") -> pd.DataFrame:
-    """The training sample, in the order of its doc_ids."""
+def _too_small(run: "Run", drawn: pd.DataFrame, reached: int, all_there_is: bool) -> str:
+    """What is wrong with a sample, and what would help: more of it only where there is more."""
+    settings = run.config.tokenizer.train
+    sample = drawn[drawn["fate"].isna()]
+    fates = drawn["fate"].value_counts().sort_index().items()
+    dropped = "".join(f", {count:,} more were dropped as {fate}" for fate, count in fates)
+    source = " (half of all: validation needs the others)" if all_there_is else ""
+    larger = "" if all_there_is else "raise tokenizer.train.sample_bytes, "
+    return (
+        f"the tokenizer's sample is enough for {reached:,} ids, not for {settings.vocab_size:,}: it holds "
+        f"{len(sample):,} documents of {sample['n_bytes'].sum():,} bytes{source}{dropped}; "
+        f"{larger}lower tokenizer.train.vocab_size, or name an existing tokenizer with tokenizer.path"
+    )
+
+
+def draw_sample(run: "Run") -> tuple[pd.DataFrame, bool]:
+    """The documents drawn for training, in the order of their doc_ids, and whether no more may be drawn."""
     import dask.dataframe as dd
 
     settings = run.config.tokenizer.train
     groups = sources.splits(run.inventory, 1)  # each block by itself
     shares = {source.name: PAGE_TEXT if source.has_pages else 1.0 for source in run.sources}
     chosen, share = sample_plan(groups, settings.sample_bytes, settings.seed, shares)
+    all_there_is = len(chosen) == len(groups) and share == MOST
     if not chosen:
-        return SAMPLED
+        return SAMPLED, all_there_is
     graph = dd.from_map(
         sampled,
         chosen,
@@ -166,7 +186,8 @@ def draw_sample(run: "Run") -> pd.DataFrame:
         label="sample",
     )
     with run.console.job("sample", len(chosen), "blocks") as meter:
-        return gather(run.client, graph, meter).sort_values("doc_id", ignore_index=True)
+        drawn = gather(run.client, graph, meter).sort_values("doc_id", ignore_index=True)
+    return drawn, all_there_is
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,7 +16,7 @@ from jobs.download.ranges import Fetcher
 from jobs.download.sample import Download, is_there
 from jobs.errors import UserError
 from jobs.runtime import checkpoint
-from jobs.runtime.console import Console
+from jobs.runtime.console import Console, counted
 
 
 def run(options: argparse.Namespace) -> int:
@@ -115,7 +115,7 @@ def _refuse_other(out: Path, plan: dict[str, Any], request: Request) -> None:
 
 
 def _download(out: Path, request: Request, options: argparse.Namespace, console: Console) -> dict[str, Any]:
-    staging, fetcher = Staging(out / plans.STAGING), Fetcher(options.retries)
+    staging, fetcher = Staging(out / plans.STAGING), Fetcher(options.retries, console.warn)
     with _threads(options.connections, fetcher) as pool:
         plan = _plan(out, staging, request, fetcher, pool, console)
         download = Download(plan, out, staging, fetcher, options.local)
@@ -124,7 +124,9 @@ def _download(out: Path, request: Request, options: argparse.Namespace, console:
     checkpoint.write_json(out / plans.MANIFEST, manifest)
     shutil.rmtree(staging.folder)
     failed = f"; {fetcher.repeated:,} more failed and were repeated" if fetcher.repeated else ""
-    console.line(f"fetched {fetcher.n_bytes / 1e6:,.1f} MB in {fetcher.requests:,} requests{failed}")
+    is_remote = any("://" in source for source in request.sources)
+    requests = f" in {counted(fetcher.requests, 'request')}{failed}" if is_remote else ""
+    console.line(f"{'fetched' if is_remote else 'read'} {fetcher.n_bytes / 1e6:,.1f} MB{requests}")
     return manifest
 
 
@@ -157,10 +159,10 @@ def _plan(
     plan = plans.make(request, staging, fetcher, pool, console)
     groups = sum(len(file.row_groups) for file in plan.files)
     console.line(
-        f"{request.choice}: {groups:,} of {plan.row_groups:,} row groups, "
-        f"{sum(file.documents for file in plan.files):,} documents, "
+        f"{request.choice}: {groups:,} of {counted(plan.row_groups, 'row group')}, "
+        f"{counted(sum(file.documents for file in plan.files), 'document')}, "
         f"{sum(file.n_bytes for file in plan.files) / 1e6:,.1f} MB, "
-        f"from {sum(bool(file.row_groups) for file in plan.files):,} of {len(plan.files):,} files"
+        f"from {sum(bool(file.row_groups) for file in plan.files):,} of {counted(len(plan.files), 'file')}"
     )
     _warn(plan, console)
     return plan
@@ -200,7 +202,8 @@ def summary(manifest: dict[str, Any]) -> list[str]:
     """A finished sample in a few lines."""
     plan, totals = Plan.model_validate(manifest["plan"]), manifest["figures"]
     lines = [
-        f"{totals['documents']:,} documents in {totals['row_groups']:,} row groups of {len(manifest['files']):,} files"
+        f"{counted(totals['documents'], 'document')} in {counted(totals['row_groups'], 'row group')} of "
+        f"{counted(len(manifest['files']), 'file')}"
     ]
     column, first = plan.request.crawl, plan.first_files
     if first is None or not totals["crawls"]:

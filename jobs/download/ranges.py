@@ -217,6 +217,8 @@ class Fetcher:
     ----------
     retries
         Further attempts after a failure that may pass.
+    say
+        Is told of the first failure, so that nobody waits without knowing for what.
 
     Attributes
     ----------
@@ -226,8 +228,8 @@ class Fetcher:
         What was received, in how many answers, and how many attempts failed before.
     """
 
-    def __init__(self, retries: int) -> None:
-        self.retries = retries
+    def __init__(self, retries: int, say: Callable[[str], None] = lambda sentence: None) -> None:
+        self.retries, self.say = retries, say
         self.stopped = threading.Event()
         self.n_bytes = self.requests = self.repeated = 0
         self._lock = threading.Lock()
@@ -273,7 +275,12 @@ class Fetcher:
                 last = error
                 with self._lock:
                     self.repeated += 1
+                    is_first = self.repeated == 1
                 if failures < self.retries:
+                    if is_first:
+                        self.say(
+                            f"{file.url}: {error}; what fails is tried again, up to {self.retries} times"
+                        )
                     self.stopped.wait(min(LONGEST_WAIT, max(error.after, FIRST_WAIT * 2**failures)))
             else:
                 with self._lock:

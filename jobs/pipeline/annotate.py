@@ -4,7 +4,9 @@ Each split of the sources becomes three files in `OUT/annotate`, named after the
 `.parquet` (a row a document), `.signatures.npy` (uint32[d, h]) and `.tokens.bin` (the token store).
 """
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, starmap
 from pathlib import Path
@@ -38,6 +40,7 @@ SUMMARY = columns(
     lost="int64",
     pages="int64",
     page_seconds="float64",
+    unfit="string",  # JSON: column -> how many values are no such type
 )
 
 
@@ -92,18 +95,34 @@ def annotate_split(split: sources.Split, step: Step) -> pd.DataFrame:
     work = {
         "pages": sum(one.pages for one in annotated),
         "page_seconds": sum(one.page_seconds for one in annotated),
+        "unfit": json.dumps(sum((one.unfit for one in annotated), Counter())),
     }
     return _commit(split, step, table, signatures, stored, work)
 
 
 class Annotated(NamedTuple):
-    """Rows in the schema's order, signatures uint32[d, h] and token ids of a batch; its pages, and CPU seconds."""
+    """What is known of a batch.
+
+    Attributes
+    ----------
+    table
+        Its rows, columns in the schema's order.
+    signatures
+        uint32[d, h].
+    tokens
+        Token ids, one document after another.
+    pages, page_seconds
+        How many went through extraction, and the CPU time that took.
+    unfit
+        Carried column -> how many values the source has that its type cannot hold; they are null.
+    """
 
     table: pa.Table
     signatures: np.ndarray
     tokens: np.ndarray
     pages: int
     page_seconds: float
+    unfit: Counter[str]
 
 
 def annotate_batch(split: sources.Split, batch: sources.Batch, step: Step) -> Annotated:
@@ -115,12 +134,13 @@ def annotate_batch(split: sources.Split, batch: sources.Batch, step: Step) -> An
         data, offsets, minhash.hash_seeds(step.hashes, step.hash_seed), step.ngram
     )
     tokens, n_tokens = _encode(text, documents.alive, documents.doc_ids, step)
+    carried, unfit = _carried(documents.columns, d, step)
     columns = {
         "doc_id": documents.doc_ids,
         "source": pa.repeat(split.source, d),
         "path": pa.repeat(split.path, d),
         "record": batch.records,
-        **_carried(documents.columns, d, step),
+        **carried,
         "n_source_bytes": documents.source_bytes,
         "n_bytes": np.asarray(pc.binary_length(documents.text)),
         "n_words": n_words,
@@ -133,7 +153,7 @@ def annotate_batch(split: sources.Split, batch: sources.Batch, step: Step) -> An
     table = pa.table(
         [pa.array(columns[field.name]).cast(field.type) for field in step.schema], schema=step.schema
     )
-    return Annotated(table, signatures, tokens, documents.pages, documents.page_seconds)
+    return Annotated(table, signatures, tokens, documents.pages, documents.page_seconds, unfit)
 
 
 def _encode(
@@ -166,26 +186,32 @@ def _checked(doc_ids: np.ndarray, share: float) -> np.ndarray:
     return np.sort(order[: max(1, round(share * len(doc_ids)))])
 
 
-def _carried(columns: dict[str, pa.Array], d: int, step: Step) -> dict[str, pa.Array]:
-    return {
-        name: _as(columns[name], kind) if name in columns else pa.nulls(d, kind)
-        for name, kind in step.carried
-    }
+def _carried(columns: dict[str, pa.Array], d: int, step: Step) -> tuple[dict[str, pa.Array], Counter[str]]:
+    """Columns in the ledger's types, and how many values of each have no such type."""
+    present = {name: kind for name, kind in step.carried if name in columns}
+    cast = {name: _as(columns[name], kind) for name, kind in present.items()}
+    unfit = Counter({name: cast[name].null_count - columns[name].null_count for name in present})
+    return {name: cast.get(name, pa.nulls(d, kind)) for name, kind in step.carried}, +unfit
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Values of another type, null where one cannot be had: a source's files may differ."""
     try:
-        return pc.cast(values, kind, safe=False)
+        return _cast(values, kind)
     except pa.ArrowInvalid:
         return pa.array([_value(value.as_py(), kind) for value in values], kind)
 
 
 def _value(value: object, kind: pa.DataType) -> Any:
     try:
-        return pa.scalar(value).cast(kind, safe=False).as_py()
+        return _cast(pa.scalar(value), kind).as_py()
     except pa.ArrowInvalid:
         return None
+
+
+def _cast(values: Any, kind: pa.DataType) -> Any:
+    """3.7 is no integer, but a number may lose digits as a float."""
+    return pc.cast(values, kind, safe=pa.types.is_integer(kind))
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
@@ -221,7 +247,7 @@ def _commit(
     table: pa.Table,
     signatures: np.ndarray,
     stored: np.ndarray,
-    work: dict[str, float],
+    work: dict[str, Any],
 ) -> pd.DataFrame:
     paths = SplitPaths(step.folder, split.key)
     with checkpoint.written(paths.rows) as file:
@@ -295,13 +321,32 @@ def annotate(
         run, job, name, "splits", annotate_split, keys, splits, step.fingerprint, SUMMARY, step=step
     )
     _say_pages(run, int(summary["pages"].sum()), float(summary["page_seconds"].sum()))
+    unfit = _unfit(run, splits, summary["unfit"], step)
     lost = {f"{split.source}/{split.path}" for split, n in zip(splits, summary["lost"], strict=True) if n}
     return {
-        **{column: summary[column].sum().item() for column in summary if column != "key"},
+        **{column: summary[column].sum().item() for column in summary if column not in ("key", "unfit")},
+        "unfit_values": unfit,
         "files_with_unreadable_records": sorted(lost),
         "splits": keys,
         "documents_of_splits": [int(n) for n in summary["documents"]],
     }
+
+
+def _unfit(
+    run: "Run", splits: list[sources.Split], counts: Iterable[str], step: Step
+) -> dict[str, dict[str, int]]:
+    """How many values of each source's columns are no such type, by column; says so."""
+    kinds, by_source = dict(step.carried), dict[str, Counter[str]]()
+    for split, found in zip(splits, counts, strict=True):
+        by_source.setdefault(split.source, Counter()).update(json.loads(found))
+    for source, unfit in by_source.items():
+        for column, count in sorted(unfit.items()):
+            values = "one value is" if count == 1 else f"{count:,} values are"
+            run.console.warn(
+                f"{source}: {values} null in the ledger's {column}, since the source has what is no "
+                f"{kinds[column]} there"
+            )
+    return {source: dict(sorted(unfit.items())) for source, unfit in by_source.items() if unfit}
 
 
 def _say_pages(run: "Run", pages: int, seconds: float) -> None:

@@ -15,6 +15,11 @@ from rich.text import Text
 LINE_EVERY = 10.0  # seconds between two lines about one job, off a terminal
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 class Meter:
     """Counts what one job has done and tells the console.
 
@@ -99,8 +104,8 @@ class Console:
             with self._lines(meter):
                 yield meter
         rate = meter.rate()
-        counted = unit.removesuffix("s") if tasks == 1 else unit
-        self.line(f"{name:<16} {tasks:,} {counted} in {meter.seconds:.1f} s" + (f" ({rate})" if rate else ""))
+        done = counted(tasks, unit.removesuffix("s"))
+        self.line(f"{name:<16} {done} in {meter.seconds:.1f} s" + (f" ({rate})" if rate else ""))
 
     def _moved(self, meter: Meter) -> None:
         if self._progress is not None and self._task is not None:

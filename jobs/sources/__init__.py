@@ -10,6 +10,7 @@ Storage, splitting, bounding and checking text are shared: `storage`, `inventory
 
 import fnmatch
 import importlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Protocol, cast
 
@@ -30,7 +31,7 @@ from jobs.sources.inventory import (
     UnfitFileError,
     splits,
 )
-from jobs.sources.notices import joined_splits, passed_over, unsplittable, without_text
+from jobs.sources.notices import joined_splits, passed_over, unsplittable, without_documents, without_text
 from jobs.sources.storage import Entry, Local, Remote, locate
 
 __all__ = [
@@ -110,8 +111,8 @@ class SourceSettings(Protocol):
 class Format(Protocol):
     """What a format's module has. A file is given as a local path or a seekable binary file.
 
-    It may have `PASSED_OVER` too: a pattern for names of files that are no data -> what they are; and `UNSPLIT`: what
-    keeps a large file in one piece, and what to do about it.
+    It may have `PASSED_OVER` too: a pattern for names of files that are no data -> what they are; `UNSPLIT`: what
+    keeps a large file in one piece, and what to do about it; and `names(file)`: all columns that a file has.
     """
 
     SUFFIXES: tuple[str, ...]
@@ -254,7 +255,34 @@ def _check_columns(source: SourceSettings, files: Sequence[File]) -> None:
     named = {name: name for name in source.extra} | dict(source.columns)
     for name, theirs in {"text": DEFAULT_COLUMNS["text"], **named}.items():
         if files and not any(name in file.columns for file in files):
-            raise UserError(f"source {source.name!r}: no file has the column {theirs!r}, named for {name}")
+            named_for = "" if name == theirs else f", named for {name}"
+            raise UserError(
+                f"source {source.name!r}: no file has the column {theirs!r}{named_for}{_there_are(source, files[0])}"
+            )
+
+
+def _there_are(source: SourceSettings, file: File) -> str:
+    """What columns a file has, where its format can say."""
+    module = _format(source)
+    if not hasattr(module, "names"):
+        return ""
+    with locate(source.path or "").open(file.path) as opened:
+        return f"; {file.path} has {', '.join(module.names(opened))}"
+
+
+def _read_twice(sources: Iterable[SourceSettings], inventory: Inventory) -> Iterator[str]:
+    """For each two sources, whether both read the same files."""
+    places = {source.name: locate(source.path or "") for source in sources}
+    readers: dict[str, str] = {}
+    shared: Counter[tuple[str, str]] = Counter()
+    for file in inventory.files:
+        address = f"{places[file.source].root}/{file.path}"
+        first = readers.setdefault(address, file.source)
+        shared[first, file.source] += first != file.source
+    for (first, second), count in shared.items():
+        if count:
+            files = "one file" if count == 1 else f"{count:,} files"
+            yield f"{first} and {second}: both read {files} of the same path; each document is in the run twice"
 
 
 def notices_of(
@@ -271,10 +299,13 @@ def notices_of(
     split_bytes
         Size of a split, at most.
     """
+    sources = list(sources)
     advice = {source.name: getattr(_format(source), "UNSPLIT", "") for source in sources}
     return [
+        *_read_twice(sources, inventory),
         *passed_over(inventory),
         *without_text(inventory),
+        *without_documents(inventory),
         *joined_splits(inventory),
         *unsplittable(inventory, {name: said for name, said in advice.items() if said}, split_bytes),
     ]

@@ -93,6 +93,12 @@ def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Blo
         return tuple(_blocks(raw)), present
 
 
+def names(file: str | IO[bytes]) -> list[str]:
+    """All columns of a file."""
+    with _opened(file) as raw:
+        return list(_schema(raw)[0].names)
+
+
 def _blocks(raw: "_Bytes") -> Iterator[Block]:
     place = _start(raw)
     try:

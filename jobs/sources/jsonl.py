@@ -84,6 +84,14 @@ def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Blo
     return found, _present(lines, columns)
 
 
+def names(file: str | IO[bytes]) -> list[str]:
+    """Keys of the first record of a file."""
+    with opened(file) as raw:
+        first_chunk = next((chunk for _, chunk in _by_block(raw, 0)), b"")
+    records = (_object(line) for line in _nonblank(first_chunk.split(b"\n")))
+    return next((list(record) for record in records if isinstance(record, dict)), [])
+
+
 def read(
     file: str | IO[bytes],
     places: Sequence[int],

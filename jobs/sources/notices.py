@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from jobs.sources.inventory import Inventory
+from jobs.sources.inventory import File, Inventory
 
 NAMES = 3  # of files, that a sentence has at most
 # A block so much larger than a split is worth a word: a worker reads it alone and holds what comes of it.
@@ -32,6 +32,14 @@ def without_text(inventory: Inventory) -> Iterator[str]:
             )
 
 
+def without_documents(inventory: Inventory) -> Iterator[str]:
+    """For each source, which files were read to their end and hold no document, as a log of requests."""
+    for source, group in groupby(inventory.files, lambda file: file.source):
+        paths = [file.path for file in group if not file.records]
+        if paths:
+            yield f"{source}: {_files(len(paths), 'holds', 'hold')} no document: {_some(paths)}"
+
+
 def joined_splits(inventory: Inventory) -> Iterator[str]:
     """For each source that is a Hugging Face `DatasetDict` on disk, which of its splits are read: all of them."""
     described = {one.source for one in inventory.skipped if one.path == "dataset_dict.json"}
@@ -42,7 +50,7 @@ def joined_splits(inventory: Inventory) -> Iterator[str]:
 
 
 def unsplittable(inventory: Inventory, advice: Mapping[str, str], split_bytes: int) -> Iterator[str]:
-    """For each source, which files have a block much larger than a split, and what to do about it.
+    """For each source, which files have a block of several documents much larger than a split, and what to do about it.
 
     Parameters
     ----------
@@ -57,14 +65,19 @@ def unsplittable(inventory: Inventory, advice: Mapping[str, str], split_bytes: i
         paths = [
             f"{file.path} ({largest / 2**20:,.0f} MiB)"
             for file in group
-            if (largest := max((block.n_bytes for block in file.blocks), default=0)) > LARGE * split_bytes
+            if (largest := _largest_of_several(file)) > LARGE * split_bytes
         ]
         if paths and source in advice:
             yield f"{source}: {_files(len(paths))} not split further: {_some(paths)}; {advice[source]}"
 
 
-def _files(count: int) -> str:
-    return "one file is" if count == 1 else f"{count:,} files are"
+def _largest_of_several(file: File) -> int:
+    """Size of the largest block that holds more than one document: one alone cannot be split at all."""
+    return max((block.n_bytes for block in file.blocks if block.records > 1), default=0)
+
+
+def _files(count: int, one: str = "is", several: str = "are") -> str:
+    return f"one file {one}" if count == 1 else f"{count:,} files {several}"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -61,6 +61,12 @@ def blocks(file: str | IO[bytes], columns: Mapping[str, str]) -> tuple[tuple[Blo
     return found, present
 
 
+def names(file: str | IO[bytes]) -> list[str]:
+    """All columns of a file."""
+    with _open(file) as parquet:
+        return list(parquet.schema_arrow.names)
+
+
 def _open(file: str | IO[bytes]) -> pq.ParquetFile:
     return pq.ParquetFile(file, pre_buffer=False, buffer_size=WINDOW_BYTES, page_checksum_verification=True)
 

@@ -4,10 +4,16 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from jobs.errors import UserError
-
 # Training takes time that grows with the square of a word's length: a run of 5 MB would never end.
 WORD = 1000  # bytes
+
+
+class SampleTooSmallError(Exception):
+    """A sample of too few different words for the vocabulary that was asked for; `reached` says for how many ids."""
+
+    def __init__(self, reached: int) -> None:
+        super().__init__(f"enough for {reached:,} ids")
+        self.reached = reached
 
 
 def train(texts: Iterator[list[str]], vocab_size: int = 32_768, end_of_text: str = "<|endoftext|>") -> str:
@@ -33,7 +39,7 @@ def train(texts: Iterator[list[str]], vocab_size: int = 32_768, end_of_text: str
 
     Raises
     ------
-    UserError
+    SampleTooSmallError
         The sample has too few different words for so large a vocabulary.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -53,10 +59,7 @@ def train(texts: Iterator[list[str]], vocab_size: int = 32_768, end_of_text: str
     tokenizer.pre_tokenizer = words
     reached = tokenizer.get_vocab_size()
     if reached != vocab_size:
-        raise UserError(
-            f"the tokenizer's sample is enough for {reached:,} ids, not for {vocab_size:,}; "
-            "raise tokenizer.train.sample_bytes or lower tokenizer.train.vocab_size"
-        )
+        raise SampleTooSmallError(reached)
     return canonical(json.loads(tokenizer.to_str()))
 
 

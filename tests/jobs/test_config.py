@@ -38,6 +38,16 @@ def test_defaults_are_the_seeds() -> None:
             "near_duplicates.bnads=3",
             "near_duplicates.bnads is not a setting; did you mean near_duplicates.bands?",
         ),
+        ("extraction.memory=1", "extraction.memory is 1"),
+        (
+            "sources=[{name: a, path: x, extra: {stars: votes}}]",
+            "extra: stars is 'votes', which is no type (string, int64, float64, bool); where the column has another "
+            "name in the files, give its type here and say columns.stars: votes",
+        ),
+        (
+            "sources=[{name: a, path: x, extra: {score: int64}}]",
+            "extra: {my_score: float64}, columns: {my_score: score}",
+        ),
         ("sources=[{name: a, format: warc}]", "sources.0: source 'a' has no path"),
         (
             "sources=[{name: a, format: warc, path: x, content: html}]",

@@ -628,6 +628,9 @@ def test_no_records(tmp_path, content):
     assert inventory.records == 0
     assert len(inventory.files) == 1
     assert read_all(source_of(tmp_path)) == []
+    assert sources.notices_of([source_of(tmp_path)], inventory) == [
+        "web: one file holds no document: a.jsonl"
+    ]
 
 
 def test_a_failing_machine_is_not_a_damaged_file(tmp_path):
@@ -701,7 +704,8 @@ def test_a_column_that_no_file_has_is_a_mistake_in_the_settings(tmp_path):
         ({"text": "txt"}, "txt", "text"),
         ({"text": "body", "id": "metadata.id"}, "metadata.id", "id"),
     ):
-        sentence = f"^source 'web': no file has the column '{theirs}', named for {ours}$"
+        named_for = "" if ours == theirs else f", named for {ours}"
+        sentence = f"^source 'web': no file has the column '{theirs}'{named_for}; a.jsonl has body, url$"
         with pytest.raises(UserError, match=sentence):
             sources.list_files(source_of(tmp_path, columns=names))
     assert len(sources.list_files(source_of(tmp_path, columns={"text": "body", "url": "url"})).files) == 2

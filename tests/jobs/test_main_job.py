@@ -249,8 +249,8 @@ def test_a_run_whose_verification_fails_is_not_done(
     (out / "ledger" / "stray").touch()
     assert run_job(corpus, out, cluster) == 1
     printed = capsys.readouterr().out
-    assert f"{out}: verification failed in " in printed
-    assert ": done in" not in printed
+    assert f"{out}: verification failed; " in printed
+    assert ": done" not in printed
 
 
 def test_report_holds_the_seeds_figures(finished: Path) -> None:

@@ -430,7 +430,9 @@ def test_two_columns_of_one_name(tmp_path):
 
 def test_a_column_that_no_file_has_is_a_mistake_in_the_settings(tmp_path):
     write(tmp_path / "a.parquet", ["t"])
-    with pytest.raises(UserError, match=r"^source 'web': no file has the column 'link', named for url$"):
+    with pytest.raises(
+        UserError, match=r"^source 'web': no file has the column 'link', named for url; a.parquet has text$"
+    ):
         sources.list_files(source_of(tmp_path, columns={"url": "link"}))
     write(tmp_path / "b.parquet", ["t"], link=["u"])
     assert len(sources.list_files(source_of(tmp_path, columns={"url": "link"})).files) == 2
@@ -677,7 +679,10 @@ def test_one_line_says_what_is_passed_over(tmp_path):
         "0000.parquet.crc, 0001.parquet.crc, 0002.parquet.crc and 997 more "
         "(a checksum file); _SUCCESS (hidden, as its name begins with `_`)"
     ]
-    assert notices_of(sources.list_files(source_of(tmp_path / "a.parquet")), "parquet") == []
+    assert (
+        notices_of(sources.list_files(source_of(tmp_path / "a.parquet", name="parquet-source")), "parquet")
+        == []
+    )
 
 
 def test_one_line_says_what_is_not_split(tmp_path):
@@ -687,7 +692,7 @@ def test_one_line_says_what_is_not_split(tmp_path):
     assert notices_of(inventory, "parquet") == []
     (notice,) = notices_of(inventory, "parquet", split_bytes=2_000)
     assert notice.startswith(
-        "parquet-source: 3 files are not split further: a.parquet (0 MiB), b.parquet (0 MiB), c"
+        "parquet-source: 2 files are not split further: b.parquet (0 MiB), c.parquet (0 MiB); a row"
     )
     assert notice.endswith("; a row group is read by one worker alone; write smaller ones to split it")
 

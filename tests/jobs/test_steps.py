@@ -189,3 +189,64 @@ def test_main_job_over_pages_in_two_languages_with_columns_of_ones_own(cluster: 
 def test_extra_columns_need_names_and_types_of_their_own() -> None:
     with pytest.raises(ValueError, match="which the ledger has already"):
         Source(name="web", path="x", extra={"fate": "string"})
+
+
+def test_extra_values_of_another_type_are_null_counted_and_said(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = np.random.default_rng(0)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    values: list[object] = [1, "2", "three", 4.5, None, [6], True, 8.0]
+    lines = [
+        {"text": " ".join(random.choice(ENGLISH.split(), 40)), "votes": values[i % 8], "meta": {"year": "x"}}
+        for i in range(160)
+    ]
+    (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    source = (
+        f"sources=[{{name: web, format: jsonl, path: '{folder}', extra: {{votes: int64, year: float64}}, "
+        "columns: {year: meta.year}}]"
+    )
+    out = tmp_path / "out"
+    assert run_job(folder, out, cluster, source, "tokenizer.train.vocab_size=260") == 0
+    rows = ledger.read(out).compute()
+    assert rows["votes"].isna().tolist() == [False, False, True, True, True, True, True, True] * 20
+    figures = json.loads((out / "annotate" / "manifest.json").read_text())["figures"]
+    assert figures["unfit_values"] == {"web": {"votes": 80, "year": 160}}
+    assert "web: 80 values are null in the ledger's votes, since the source has what is no int64 there" in (
+        capsys.readouterr().out
+    )
+
+
+def test_a_sample_that_is_all_there_is_says_what_became_of_the_rest(
+    cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [f"{ENGLISH} {i}" for i in range(20)] + [f"{GERMAN} {i}" for i in range(80)]
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    language = "language={enabled: true, keep: [en]}"
+    assert run_job(tmp_path / "a.parquet", tmp_path / "out", cluster, language) == 2
+    said = capsys.readouterr().err
+    assert "ids, not for 700: it holds " in said
+    assert "(half of all: validation needs the others)" in said
+    assert "more were dropped as language.keep; lower tokenizer.train.vocab_size" in said
+    many = [f"{ENGLISH} {i}" for i in range(3000)]
+    pq.write_table(pa.table({"text": many}), tmp_path / "a.parquet")
+    assert run_job(tmp_path / "a.parquet", tmp_path / "out", cluster, "tokenizer.train.vocab_size=9000") == 2
+    assert "raise tokenizer.train.sample_bytes, lower" in capsys.readouterr().err
+
+
+def test_two_sources_of_the_same_files_and_a_column_that_is_not_there(
+    corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jobs.run import main
+
+    both = f"sources=[{{name: a, path: '{corpus}'}}, {{name: b, path: '{corpus}/00*.parquet'}}]"
+    assert main(["--set", both, "--output", str(tmp_path / "out"), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "a and b: both read 3 files of the same path" in printed
+    assert printed.count("gopher_repetition:") == 1  # the whole run's, and not once more for each source
+    extra = f"sources=[{{name: a, path: '{corpus}', extra: {{votes: int64}}}}]"
+    assert main(["--set", extra, "--output", str(tmp_path / "out"), "--dry-run"]) == 2
+    said = capsys.readouterr()
+    assert "no file has the column 'votes'; 000.parquet has text, id, dump, url, score" in said.err
+    assert not said.out

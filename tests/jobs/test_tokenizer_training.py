@@ -17,7 +17,6 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.errors import UserError
 from jobs.tokens import definition, training
 from jobs.tokens.encoder import Encoder, Spec, load
 from tests.conftest import ROOT
@@ -114,8 +113,7 @@ def test_another_end_of_text() -> None:
 
 @pytest.mark.parametrize(("texts", "reached"), [(["a cat, a cat"], "261"), ([], "257")])
 def test_a_sample_too_small_is_refused_with_what_it_reached(texts: list[str], reached: str) -> None:
-    sentence = f"the tokenizer's sample is enough for {reached} ids, not for 32,768; raise tokenizer.train.sample_bytes"
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(training.SampleTooSmallError, match=f"enough for {reached} ids"):
         training.train(iter([texts]))
 
 

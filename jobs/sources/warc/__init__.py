@@ -1,8 +1,9 @@
 """Web archives: WARC (so WET too) and ARC version 1; plain, gzip, Zstandard or LZ4, told apart by their first bytes.
 
 A document is a record of type response, resource or conversion, and in ARC every record but the first, the file's own
-description. Its number counts these. It has the record's content as it stands there: of a response, the whole HTTP
-message.
+description. What wget says of itself is passed over: its log and its arguments are resources with URLs of metadata://.
+A document's number counts the documents. It has the record's content as it stands there: of a response, the whole
+HTTP message.
 
 How a file is cut: a record that begins a member of gzip or a frame of Zstandard, and any record of a plain file, can be
 read by itself. A block is as many records as it takes to hold 1 MiB, up to the next such place. Files of LZ4, and
@@ -43,6 +44,7 @@ UNSPLIT = (
 BLOCK_BYTES = 2**20
 
 DOCUMENTS = ("response", "resource", "conversion")
+OF_WGET = "metadata://"
 FIELDS = {"id": "warc-record-id", "url": "warc-target-uri", "date": "warc-date"}
 CRAWL = "dump"
 IS_PART_OF = re.compile(rb"^isPartOf:[ \t]*(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -139,7 +141,9 @@ def _by_block(raw: IO[bytes], place: int) -> Iterator[tuple[int, Record]]:
 
 
 def _is_document(record: Record) -> bool:
-    return record.error is not None or record.type in DOCUMENTS
+    if record.error is not None:
+        return True
+    return record.type in DOCUMENTS and not record.fields.get("warc-target-uri", "").startswith(OF_WGET)
 
 
 def _documents(raw: IO[bytes], places: Sequence[int]) -> Iterator[Record]:
