@@ -14,6 +14,7 @@ test: $(READY)
 	$(BIN)/python -m pytest
 
 test-slow: $(READY)  # about half an hour
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group models
 	$(BIN)/python -m pytest -m slow
 
 lint: $(READY)

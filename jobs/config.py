@@ -15,9 +15,10 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from jobs import ledger
+from jobs.classifier_settings import Classifier, columns_of, refuse_empty_range
 from jobs.errors import UserError
 from jobs.quality_settings import Quality
-from jobs.section import Section
+from jobs.section import Name, Section
 
 PRESETS = Path(__file__).parent / "presets"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
@@ -32,8 +33,8 @@ def parse_bytes(value: object) -> object:
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
+_NUMBERS = ("int64", "float64")
 
 
 def _without_null(columns: object) -> object:
@@ -71,6 +72,21 @@ class Extraction(Section):
     memory: Bytes = Field(2**30, ge=64 * 2**20, description="that a page may take, at most")
     body: Bytes = Field(64 * 2**20, description="of a page once decompressed, at most")
     pdf: bool = Field(False, description="read PDF documents too; needs pypdfium2")
+
+
+class Threshold(Section):
+    """Bounds of a number that came with the documents (FineWeb-Edu: `score` of at least 2.5)."""
+
+    column: str = Field(description="score, language_score, or a number that extra names")
+    min: float | None = Field(None, allow_inf_nan=False, description="the least that is kept")
+    max: float | None = Field(None, allow_inf_nan=False, description="the most that is kept")
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.min is None and self.max is None:
+            raise ValueError(f"the threshold of column {self.column!r} has neither min nor max")
+        refuse_empty_range(self.min, self.max, "min", "max")
+        return self
 
 
 class Urls(Section):
@@ -136,10 +152,12 @@ class Source(Section):
     weight: float = Field(
         1, gt=0, le=1, description="share of the documents that are used: a keyed sample of them"
     )
+    thresholds: tuple[Threshold, ...] = ()
     urls: Urls = Urls()
     extraction: Extraction = Extraction()
     language: Language = Language()
     quality: Quality = Quality()
+    classifiers: tuple[Classifier, ...] = ()
 
     @model_validator(mode="after")
     def _path(self) -> Self:
@@ -167,12 +185,33 @@ class Source(Section):
                 f"extra names {taken}, which the ledger has already; choose another name, and map it: "
                 f"extra: {{my_{taken[0]}: float64}}, columns: {{my_{taken[0]}: {taken[0]}}}"
             )
+        filled = sorted(set(columns_of(self.classifiers)) & (ours | set(self.extra)))
+        if filled:
+            raise ValueError(
+                f"a classifier would fill the column {filled[0]!r}, which the ledger has already; give it another name"
+            )
         carried = ["text", *(name for name, _ in ledger.CARRIED)]
         unknown = sorted(set(self.columns) - set(carried) - set(self.extra))
         if unknown:
             raise ValueError(
                 f"columns names {unknown}; it can map {', '.join(carried)}, and what extra names"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _thresholds(self) -> Self:
+        _refuse_twice([threshold.column for threshold in self.thresholds], "thresholds")
+        numbers = [
+            "score",
+            "language_score",
+            *(name for name, kind in self.extra.items() if kind in _NUMBERS),
+        ]
+        for threshold in self.thresholds:
+            if threshold.column not in numbers:
+                raise ValueError(
+                    f"thresholds names column {threshold.column!r}; it can be {', '.join(numbers)}, or a column of "
+                    "type int64 or float64 that extra names"
+                )
         return self
 
     @property
@@ -192,6 +231,12 @@ class Source(Section):
             "path": _absolute(str(self.path)),
             "urls": Urls(domains=_all_absolute(self.urls.domains), words=_all_absolute(self.urls.words)),
             "language": self.language.model_copy(update={"model": model and _absolute(model)}),
+            "classifiers": tuple(
+                one.model_copy(
+                    update={"model": _absolute(one.model), "head": one.head and _absolute(one.head)}
+                )
+                for one in self.classifiers
+            ),
         }
         return self.model_copy(update=update)
 
@@ -355,10 +400,12 @@ class Config(Section):
     """A whole run."""
 
     sources: tuple[Source, ...] = Field(min_length=1)
+    thresholds: tuple[Threshold, ...] = Field((), description="for every source that sets no other")
     urls: Urls = Field(Urls(), description="for every source that sets no other")
     extraction: Extraction = Field(Extraction(), description="for every source that sets no other")
     language: Language = Field(Language(), description="for every source that sets no other")
     quality: Quality = Field(Quality(), description="for every source that sets no other")
+    classifiers: tuple[Classifier, ...] = Field((), description="for every source that sets no other")
     splits: Splits = Splits()
     tokenizer: Tokenizer = Tokenizer()
     near_duplicates: NearDuplicates = NearDuplicates()
@@ -380,7 +427,7 @@ class Config(Section):
     def _consistent(self) -> Self:
         extra: dict[str, tuple[str, str]] = {}
         for source in self.sources:
-            for name, kind in source.extra.items():
+            for name, kind in (source.extra | columns_of(source.classifiers)).items():
                 first, other = extra.setdefault(name, (source.name, kind))
                 if kind != other:
                     raise ValueError(
@@ -398,17 +445,18 @@ class Config(Section):
 
 
 # Sections that a source has from the whole run where it does not set them.
-STEPS = ("urls", "extraction", "language", "quality")
+STEPS = ("thresholds", "urls", "extraction", "language", "quality", "classifiers")
 
 
 def _with_inherited(raw: dict[str, Any]) -> dict[str, Any]:
     whole = {key: raw[key] for key in STEPS if isinstance(raw.get(key), dict)}
+    lists = {key: raw[key] for key in STEPS if isinstance(raw.get(key), list | tuple)}
 
     def inherit(source: Any) -> Any:
         if not isinstance(source, dict):
             return source
         own = {key: source.get(key, {}) for key in whole}
-        return source | {
+        return {**lists, **source} | {
             key: _over(whole[key], value) for key, value in own.items() if isinstance(value, dict)
         }
 

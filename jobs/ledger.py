@@ -6,10 +6,11 @@ rows, so that its bytes do not depend on how the work was split.
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jobs.runtime import folders
@@ -81,11 +82,37 @@ SCHEMA = schema()
 
 
 def extra_columns(sources: Iterable["Source"]) -> list[tuple[str, pa.DataType]]:
-    """The columns that sources add to the ledger, by name, and the statistics of the quality rules if one has them."""
+    """What sources add: their columns by name, statistics of the quality rules, scores of classifiers by name."""
     sources = list(sources)
     kinds = {name: EXTRA_TYPES[kind] for source in sources for name, kind in source.extra.items()}
     measured = QUALITY if any(source.quality.enabled for source in sources) else []
-    return [*sorted(kinds.items()), *measured]
+    scores = {
+        column: EXTRA_TYPES[kind]
+        for source in sources
+        for one in source.classifiers
+        for column, kind in one.columns.items()
+    }
+    return [*sorted(kinds.items()), *measured, *sorted(scores.items())]
+
+
+def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of another type, null where one cannot be had: a source's files may differ."""
+    try:
+        return _cast(values, kind)
+    except pa.ArrowInvalid:
+        return pa.array([_value(value.as_py(), kind) for value in values], kind)
+
+
+def _value(value: object, kind: pa.DataType) -> Any:
+    try:
+        return _cast(pa.scalar(value), kind).as_py()
+    except pa.ArrowInvalid:
+        return None
+
+
+def _cast(values: Any, kind: pa.DataType) -> Any:
+    """3.7 is no integer, but a number may lose digits as a float."""
+    return pc.cast(values, kind, safe=pa.types.is_integer(kind))
 
 
 def doc_ids(source: str, path: str, records: NDArray[np.int64]) -> NDArray[np.uint64]:

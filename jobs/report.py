@@ -142,7 +142,10 @@ def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 # The steps of a run in order; a fate begins with the name of its step.
-_STEPS = ("input", "urls", "extraction", "language", "quality", ledger.NEAR_DUPLICATE, "length")
+_STEPS = (
+    *("input", "column", "urls", "extraction", "language", "quality", "classifier"),
+    *(ledger.NEAR_DUPLICATE, "length"),
+)
 
 
 # Documents that these drop are never tokenized.

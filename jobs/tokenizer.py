@@ -186,7 +186,9 @@ def draw_sample(run: "Run") -> tuple[pd.DataFrame, bool]:
         label="sample",
     )
     with run.console.job("sample", len(chosen), "blocks") as meter:
-        drawn = gather(run.client, graph, meter).sort_values("doc_id", ignore_index=True)
+        drawn = gather(run.client, graph, meter, resources=run.resources).sort_values(
+            "doc_id", ignore_index=True
+        )
     return drawn, all_there_is
 
 

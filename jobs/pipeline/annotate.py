@@ -189,29 +189,9 @@ def _checked(doc_ids: np.ndarray, share: float) -> np.ndarray:
 def _carried(columns: dict[str, pa.Array], d: int, step: Step) -> tuple[dict[str, pa.Array], Counter[str]]:
     """Columns in the ledger's types, and how many values of each have no such type."""
     present = {name: kind for name, kind in step.carried if name in columns}
-    cast = {name: _as(columns[name], kind) for name, kind in present.items()}
+    cast = {name: ledger.as_type(columns[name], kind) for name, kind in present.items()}
     unfit = Counter({name: cast[name].null_count - columns[name].null_count for name in present})
     return {name: cast.get(name, pa.nulls(d, kind)) for name, kind in step.carried}, +unfit
-
-
-def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of another type, null where one cannot be had: a source's files may differ."""
-    try:
-        return _cast(values, kind)
-    except pa.ArrowInvalid:
-        return pa.array([_value(value.as_py(), kind) for value in values], kind)
-
-
-def _value(value: object, kind: pa.DataType) -> Any:
-    try:
-        return _cast(pa.scalar(value), kind).as_py()
-    except pa.ArrowInvalid:
-        return None
-
-
-def _cast(values: Any, kind: pa.DataType) -> Any:
-    """3.7 is no integer, but a number may lose digits as a float."""
-    return pc.cast(values, kind, safe=pa.types.is_integer(kind))
 
 
 def _starts(lengths: np.ndarray) -> np.ndarray:
@@ -318,7 +298,17 @@ def annotate(
     """Do the splits that are not done, as a Dask dataframe partitioned by split."""
     keys = [split.key for split in splits]
     summary = map_tasks(
-        run, job, name, "splits", annotate_split, keys, splits, step.fingerprint, SUMMARY, step=step
+        run,
+        job,
+        name,
+        "splits",
+        annotate_split,
+        keys,
+        splits,
+        step.fingerprint,
+        SUMMARY,
+        resources=run.resources,
+        step=step,
     )
     _say_pages(run, int(summary["pages"].sum()), float(summary["page_seconds"].sum()))
     unfit = _unfit(run, splits, summary["unfit"], step)

@@ -25,15 +25,20 @@ def columns(**dtypes: Any) -> pd.DataFrame:
 
 
 def gather(
-    client: "Client", frame: "dd.DataFrame", meter: Meter, counted: Sequence[str] = ("documents", "n_bytes")
+    client: "Client",
+    frame: "dd.DataFrame",
+    meter: Meter,
+    counted: Sequence[str] = ("documents", "n_bytes"),
+    resources: dict[str, int] | None = None,
 ) -> pd.DataFrame:
     """Compute a dataframe partition by partition and return it whole, rows in partition order.
 
     The `counted` columns, documents and bytes, feed the meter where there are any. The first error cancels the rest.
+    Only workers that have the `resources` take part.
     """
     from distributed import KilledWorker, as_completed
 
-    futures = client.compute(frame.to_delayed(), retries=RETRIES)
+    futures = client.compute(frame.to_delayed(), retries=RETRIES, resources=resources)
     place = {future.key: i for i, future in enumerate(futures)}
     parts: list[pd.DataFrame | None] = [None] * len(futures)
     try:
@@ -62,6 +67,7 @@ def map_tasks(
     arguments: Sequence[Any],
     task_fingerprint: str,
     meta: pd.DataFrame,
+    resources: dict[str, int] | None = None,
     **common: Any,
 ) -> pd.DataFrame:
     """Call `function(argument, **common)` on Dask for each task that was not committed under `task_fingerprint`.
@@ -81,8 +87,27 @@ def map_tasks(
     if waiting:
         graph = dd.from_map(function, waiting, **common, meta=meta, label=name)
         with run.console.job(name, len(waiting), unit) as meter:
-            summary = pd.concat([summary, gather(run.client, graph, meter)], ignore_index=True)
+            summary = pd.concat(
+                [summary, gather(run.client, graph, meter, resources=resources)], ignore_index=True
+            )
     return summary.set_index("key").loc[list(keys)].reset_index()
+
+
+def refuse_absent(client: "Client", resources: dict[str, int]) -> None:
+    """Refuse, before any work, resources that no worker has: a task would wait for them for ever.
+
+    Raises
+    ------
+    UserError
+        One sentence that names the resource.
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    for name, amount in resources.items():
+        if not any(worker["resources"].get(name, 0) >= amount for worker in workers):
+            raise UserError(
+                f"no worker has the resource {name} that the settings ask for; start those that have it with "
+                f"`dask worker --resources {name}={amount}`"
+            )
 
 
 def finish_task(

@@ -14,6 +14,7 @@ from jobs.pipeline import inventory
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import cluster, folders
 from jobs.runtime.checkpoint import Checkpoint
+from jobs.runtime.compute import refuse_absent
 from jobs.runtime.console import Console
 from jobs.sources import Block, Inventory, Split, notices_of, splits
 from jobs.tokens import encoder
@@ -49,6 +50,17 @@ class Run:
         )
         self.console.line(f"dashboard        {client.dashboard_link}")
         return client
+
+    @cached_property
+    def resources(self) -> dict[str, int]:
+        """What a worker must have to take documents through the steps: a GPU, where a classifier asks for one."""
+        classifiers = (
+            one for source in (*self.sources, *self.reference_sources) for one in source.classifiers
+        )
+        wanted = {"GPU": 1} if any(one.device == "cuda" for one in classifiers) else {}
+        if wanted:
+            refuse_absent(self.client, wanted)
+        return wanted
 
     def checkpoint(self, job: str) -> Checkpoint:
         """The folder of a job of this run, under the fingerprint that it has now."""
@@ -144,7 +156,7 @@ class Run:
             token_dtype(self.config.shards.dtype, coder)
 
     def refuse_impossible_sizes(self) -> None:
-        """Refuse sources without documents, lists for URLs that none has, and validation that nothing could fill."""
+        """Refuse sources without documents, settings for columns that none has, and sizes that cannot be met."""
         for notice in notices_of(self.sources, self.inventory, self.config.splits.bytes):
             self.console.warn(notice)
         for bad in self.inventory.bad:
@@ -161,6 +173,9 @@ class Run:
                     f"source {source.name!r}: urls names lists, but no file has URLs; say with columns.url where they "
                     "are, or set the source's urls.domains and urls.words to []"
                 )
+        _ = self.resources  # refused here if no worker has them
+        refuse_absent_columns(self.sources, self.inventory)
+        refuse_absent_columns(self.reference_sources, self.reference_inventory)
         # A byte-level tokenizer makes at most one token of a byte, and one ends each document.
         most = self.inventory.n_bytes + documents
         wanted = self.config.validation.target(0)
@@ -219,3 +234,15 @@ def token_dtype(wanted: str, coder: encoder.Encoder) -> str:
             "use uint32 or auto"
         )
     return str(coder.dtype) if wanted == "auto" else wanted
+
+
+def refuse_absent_columns(sources: Iterable[Source], inventory: Inventory) -> None:
+    """Refuse thresholds of a column that no file of the source has: they would drop every document."""
+    for source in sources:
+        found = {name for file in inventory.files if file.source == source.name for name in file.columns}
+        for threshold in source.thresholds:
+            if threshold.column not in found:
+                raise UserError(
+                    f"source {source.name!r}: thresholds names column {threshold.column!r}, but no file has it; say "
+                    f"with columns.{threshold.column} which one it is, or set the source's thresholds to []"
+                )

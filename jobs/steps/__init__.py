@@ -1,7 +1,8 @@
 """What the annotate pass does to each document before it is measured, one module a step.
 
-`documents` applies the steps of a source in their order (FineWeb's): the keyed sample, URLs, extraction, language,
-quality. A document that a step drops keeps its row, with the step's reason as its fate, and goes no further.
+`documents` applies the steps of a source in their order (FineWeb's): the keyed sample, thresholds, URLs, extraction,
+language, quality, classifiers. A document that a step drops keeps its row, with the step's reason as its fate, and goes
+no further.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,10 +15,11 @@ import pyarrow.compute as pc
 
 from jobs import ledger, sources
 from jobs.runtime import fingerprint
-from jobs.steps import extraction, language, quality, urls
+from jobs.steps import classifiers, extraction, language, quality, thresholds, urls
 from kernels import permutation
 
 if TYPE_CHECKING:
+    from jobs.classifier_settings import Classifier
     from jobs.config import Source
 
 # Libraries whose release can change what a step finds.
@@ -77,6 +79,8 @@ def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
     begun = _read(path, batch, source)
     if source.weight < 1:
         begun = begun.dropped(_sampled_out(begun.doc_ids, source.weight))
+    for threshold in source.thresholds:
+        begun = begun.dropped(thresholds.fates(begun.columns, len(batch), threshold))
     if source.urls.used:
         begun = _unblocked(begun, source)
     if source.has_pages:
@@ -85,6 +89,8 @@ def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
         begun = _identified(begun, source)
     if source.quality.enabled:
         begun = _judged(begun, source)
+    for settings in source.classifiers:
+        begun = _classified(begun, settings)
     return begun
 
 
@@ -120,6 +126,7 @@ def check(source: "Source") -> None:
     """
     urls.check(source.urls)
     language.check(source.language)
+    classifiers.check(source.classifiers)
 
 
 def identity(source: "Source") -> dict[str, Any]:
@@ -127,10 +134,12 @@ def identity(source: "Source") -> dict[str, Any]:
     return {
         "content": source.content,
         "weight": source.weight,
+        "thresholds": [threshold.model_dump() for threshold in source.thresholds],
         "urls": urls.identity(source.urls),
         "extraction": source.extraction.model_dump() if source.has_pages else None,
         "language": language.identity(source.language),
         "quality": quality.identity(source.quality),
+        "classifiers": classifiers.identity(source.classifiers),
         "versions": fingerprint.versions(
             *(URL_LIBRARIES if source.urls.used else ()),
             *(PAGE_LIBRARIES if source.has_pages else ()),
@@ -220,6 +229,15 @@ def _judged(begun: Documents, source: "Source") -> Documents:
     return replace(begun, text=text, columns={**begun.columns, **columns}).dropped(
         _spread(found.fate, rows, d)
     )
+
+
+def _classified(begun: Documents, settings: "Classifier") -> Documents:
+    """Score of every document that got so far, earlier classifiers included; those outside the bounds go no further."""
+    rows = np.flatnonzero(begun.alive)
+    found, fate = classifiers.classified(begun.text.take(pa.array(rows)), settings)
+    d = len(begun.fate)
+    columns = {name: _spread(column, rows, d) for name, column in found.items()}
+    return replace(begun, columns={**begun.columns, **columns}).dropped(_spread(fate, rows, d))
 
 
 def _spread(values: pa.Array, rows: np.ndarray, d: int) -> pa.Array:

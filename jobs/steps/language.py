@@ -4,13 +4,10 @@ FineWeb keeps English with a score above 0.65 under `lid.176`; here the minimum 
 """
 
 import functools
-import hashlib
 import importlib.resources
 import re
-import stat
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import fasttext
 import numpy as np
@@ -18,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import UserError
-from jobs.steps import fasttext_model, language_codes
+from jobs.models import fasttext_file, files
+from jobs.steps import language_codes
 
 UNKNOWN = "und"  # ISO 639-2's code for what cannot be told: a text without a character to look at
 LABEL = "__label__"
@@ -62,7 +60,7 @@ def identity(settings: LanguageSettings) -> dict[str, Any] | None:
         "keep": kept(settings),
         "min_score": settings.min_score,
         "prefix": settings.prefix,
-        "model": _digest(_file(settings)),
+        "model": files.digest(_file(settings)),
     }
 
 
@@ -149,29 +147,12 @@ def _lines(text: pa.LargeStringArray, prefix: int | None) -> list[str]:
 # ---------------------------------------------------------------- the model
 
 
-class _File(NamedTuple):
-    """A file as it is now: what is known of it does not outlive its replacement."""
-
-    path: str
-    size: int
-    modified: int
-
-
-def _file(settings: LanguageSettings) -> _File:
-    path = model_path(settings.model)
-    try:
-        status = Path(path).stat()
-    except FileNotFoundError:
-        raise UserError(f"language.model is {path!r}, but there is no such file") from None
-    except OSError as error:
-        raise UserError(f"language.model is {path!r}, which cannot be read: {error.strerror}") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise UserError(f"language.model is {path!r}, which is no file; name a .bin or .ftz of fastText")
-    return _File(path, status.st_size, status.st_mtime_ns)
+def _file(settings: LanguageSettings) -> files.File:
+    return files.located(model_path(settings.model), "language.model", "a .bin or .ftz of fastText")
 
 
 @functools.lru_cache(MODELS)
-def _model(file: _File) -> Any:
+def _model(file: files.File) -> Any:
     _labels(file)
     try:
         return fasttext.load_model(file.path)
@@ -180,13 +161,13 @@ def _model(file: _File) -> Any:
 
 
 @functools.lru_cache(MODELS)
-def _labels(file: _File) -> tuple[str, ...]:
+def _labels(file: files.File) -> tuple[str, ...]:
     """Every language that a model knows."""
     try:
-        labels = [label.removeprefix(LABEL) for label in fasttext_model.labels(file.path)]
+        labels = [label.removeprefix(LABEL) for label in fasttext_file.labels(file.path)]
     except OSError as error:
         raise UserError(f"language.model is {file.path!r}, which cannot be read: {error.strerror}") from None
-    except fasttext_model.ModelError as error:
+    except fasttext_file.ModelError as error:
         raise UserError(
             f"language.model is {file.path!r}, which {error}; name one such as lid.176.bin"
         ) from None
@@ -196,12 +177,6 @@ def _labels(file: _File) -> tuple[str, ...]:
             f"language.model is {file.path!r}, whose labels ({shown}, …) are no languages; name one such as lid.176.bin"
         )
     return tuple(labels)
-
-
-@functools.lru_cache(MODELS)
-def _digest(file: _File) -> str:
-    with Path(file.path).open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _matching(name: str, labels: Sequence[str]) -> list[str]:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from jobs.config import Language
 from jobs.errors import UserError
-from jobs.steps import fasttext_model, language, language_codes
+from jobs.models import fasttext_file
+from jobs.steps import language, language_codes
 
 MODEL = language.model_path(None)
 EVERY = Language(enabled=True)
@@ -149,7 +150,7 @@ def test_names_of_a_language_mean_one_thing(code: str) -> None:
 def test_every_label_means_itself_and_has_an_english_name_of_its_own() -> None:
     from babel.core import Locale
 
-    labels = [label.removeprefix("__label__") for label in fasttext_model.labels(MODEL)]
+    labels = [label.removeprefix("__label__") for label in fasttext_file.labels(MODEL)]
     names = {name: [code] for code, name in Locale("en").languages.items() if code in labels}
     assert len(labels) == len(set(labels)) == 176
     assert [language_codes.matching(label, labels) for label in labels] == [[label] for label in labels]
@@ -206,7 +207,7 @@ def test_labels_with_scripts() -> None:
 # ---------------------------------------------------------------- the model's file
 
 
-def write_model(path: Path, labels: list[str], kind: int = fasttext_model.SUPERVISED) -> Path:
+def write_model(path: Path, labels: list[str], kind: int = fasttext_file.SUPERVISED) -> Path:
     """A model of one word and two dimensions whose first label is always the likeliest."""
     softmax = 3
     settings = (2, 5, 5, 1, 5, 1, softmax, kind, 0, 0, 0, 100, 1e-4)
@@ -286,8 +287,8 @@ def test_any_bytes_give_labels_or_a_reason(
     path = tmp_path_factory.getbasetemp() / "junk.bin"
     good = write_model(path, ["en", "de"]).read_bytes()
     path.write_bytes(good[:place] + junk + good[place + len(junk) :])
-    with contextlib.suppress(fasttext_model.ModelError):
-        assert fasttext_model.labels(str(path))
+    with contextlib.suppress(fasttext_file.ModelError):
+        assert fasttext_file.labels(str(path))
 
 
 def test_the_fingerprint_covers_the_model_and_not_how_things_are_spelled(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def _checked_labels(data: mmap.mmap) -> list[str]:
         raise ModelError("is no fastText model")
     settings = SETTINGS.unpack_from(data, 8)
     if settings[7] != SUPERVISED:
-        raise ModelError("is a fastText model of word vectors, which tells no languages")
+        raise ModelError("is a fastText model of word vectors, which has no labels")
     found, place = _dictionary(data, 8 + SETTINGS.size)
     quantized = _byte(data, place)
     place = _matrix_end(data, place + 1, quantized)
