@@ -18,6 +18,7 @@ COMMANDS = {
     "tokenizer": "train a tokenizer on a sample of the sources",
     "scurve": "measure how often near-duplicates are flagged, against the formula",
     "verify": "prove a finished run from its files alone",
+    "whatif": "say what other thresholds would remove from a finished run",
     "trace": "name the document that a token of a shard comes from",
 }
 

@@ -178,7 +178,7 @@ class Source(Section):
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
-        ours = {*ledger.SCHEMA.names, *dict(ledger.QUALITY)}
+        ours = {*ledger.SCHEMA.names, *dict(ledger.QUALITY), *dict(ledger.BAD_WORDS)}
         taken = sorted(ours & set(self.extra))
         if taken:
             raise ValueError(
@@ -237,12 +237,18 @@ class Source(Section):
                 )
                 for one in self.classifiers
             ),
+            "quality": _with_absolute_lists(self.quality),
         }
         return self.model_copy(update=update)
 
 
 def _absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _with_absolute_lists(quality: Quality) -> Quality:
+    files = {language: _absolute(path) for language, path in quality.bad_words.files.items()}
+    return quality.model_copy(update={"bad_words": quality.bad_words.model_copy(update={"files": files})})
 
 
 def _all_absolute(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -497,14 +503,19 @@ def load(preset_or_file: str = "sample", settings: Sequence[str] = ()) -> Config
     """
     raw = _read(preset_or_file)
     for setting in settings:
-        _apply(raw, setting)
+        apply(raw, setting)
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        errors = error.errors()
-        deepest = [e for e in errors if not any(_below(other["loc"], e["loc"]) for other in errors)]
-        said = [e for e in deepest if not any(_inherits(e["loc"], other["loc"]) for other in deepest)]
-        raise UserError("\n".join(_sentence(e) for e in said)) from None
+        raise UserError(said(error)) from None
+
+
+def said(error: ValidationError, section: tuple[str, ...] = ()) -> str:
+    """One sentence for each thing that is wrong in the configuration, or in a section of it."""
+    errors: list[Any] = [{**one, "loc": (*section, *one["loc"])} for one in error.errors()]
+    deepest = [e for e in errors if not any(_below(other["loc"], e["loc"]) for other in errors)]
+    whole = [e for e in deepest if not any(_inherits(e["loc"], other["loc"]) for other in deepest)]
+    return "\n".join(_sentence(e) for e in whole)
 
 
 def _read(preset_or_file: str) -> dict[str, Any]:
@@ -522,7 +533,7 @@ def _read(preset_or_file: str) -> dict[str, Any]:
     return raw
 
 
-def _apply(raw: dict[str, Any], setting: str) -> None:
+def apply(raw: dict[str, Any], setting: str) -> None:
     """Set one dotted key in place; a number in the key is an index into a list."""
     key, equals, text = setting.partition("=")
     if not equals or not key.strip():

@@ -53,6 +53,10 @@ QUALITY = [  # of the text that the rules judge, null where they did not
     for group, names in STATISTICS.items()
     for name in names
 ]
+BAD_WORDS = [  # null where the document's language has no list
+    ("bad_words_matches", pa.int64()),
+    ("bad_words_matches_per_word", pa.float64()),
+]
 DECIDED = [
     ("fate", pa.dictionary(pa.int32(), pa.string())),
     ("cluster", pa.uint64()),
@@ -70,6 +74,12 @@ MIN_TOKENS = "length.min_tokens"
 SAMPLED_OUT = "input.weight"
 NULL_TEXT, EMPTY_TEXT, INVALID_UTF8, UNREADABLE = (
     f"input.{reason}" for reason in ("null_text", "empty_text", "invalid_utf8", "unreadable")
+)
+
+# The steps of a run in order; a fate begins with the name of its step.
+STEPS = (
+    *("input", "column", "urls", "extraction", "language", "quality", "classifier"),
+    *(NEAR_DUPLICATE, "length"),
 )
 
 
@@ -92,7 +102,8 @@ def extra_columns(sources: Iterable["Source"]) -> list[tuple[str, pa.DataType]]:
         for one in source.classifiers
         for column, kind in one.columns.items()
     }
-    return [*sorted(kinds.items()), *measured, *sorted(scores.items())]
+    listed = BAD_WORDS if any(source.quality.bad_words.files for source in sources) else []
+    return [*sorted(kinds.items()), *measured, *listed, *sorted(scores.items())]
 
 
 def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:

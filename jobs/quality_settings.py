@@ -10,10 +10,16 @@ elsewhere. With its words replaced by ours, every decision of datatrove's filter
 web documents, the two ways of splitting decide 67 under gopher-quality (66 by `min_words_with_letter`), 5 under
 gopher-repetition, 2 under C4 and none under FineWeb.
 
-Stop words, abbreviations and thresholds are for English; terminal punctuation is that of all scripts. In scripts
+Stop words, abbreviations and thresholds are for English; terminal punctuation is that of all scripts. Stop words can
+be given for each language instead (`gopher_quality.stop_words: {en: [...], de: [...]}`): a document is looked through
+for those of the language that the language step found, or the source's column has. One whose language is not known
+counts as English; one whose language has no list has no such statistic, and `min_stop_words` does not drop it.
+
+In scripts
 written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese), each character is a word, so lengths and counts
 of words mean something else: `gopher_quality.max_spaceless_words` drops such documents under a name of its own. Set it
-to null, with stop words and lengths of your own, to judge them.
+to null, with stop words and lengths of your own, to judge them; a stop word there is a single character, since a longer
+one is several words and could never be found, which is refused.
 """
 
 from collections.abc import Mapping
@@ -24,7 +30,7 @@ from pydantic import Field, model_validator
 
 from jobs.section import Section
 
-RuleSet = Literal["gopher_repetition", "gopher_quality", "c4", "fineweb", "additions"]
+RuleSet = Literal["gopher_repetition", "gopher_quality", "c4", "fineweb", "additions", "bad_words"]
 FINEWEB_ORDER: tuple[RuleSet, ...] = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 """datatrove's ``examples/fineweb.py``."""
 
@@ -58,9 +64,10 @@ class GopherQuality(Section):
     max_ellipsis_lines: float | None = Field(0.3, description="share of lines that end in ... or …")
     min_words_with_letter: float | None = 0.8
     min_stop_words: int | None = Field(2, description="different ones")
-    stop_words: tuple[str, ...] = Field(
+    stop_words: tuple[str, ...] | dict[str, tuple[str, ...]] = Field(
         ("the", "be", "to", "of", "and", "that", "have", "with"),
-        description="as they are written in the text: a capital letter makes another word, as in datatrove",
+        description="as they are written in the text: a capital letter makes another word, as in datatrove; or a list "
+        "for each language, chosen by the document's",
     )
 
 
@@ -160,6 +167,19 @@ class Additions(Section):
     )
 
 
+class BadWords(Section):
+    """Raffel et al. 2020: no document with a word of a list; see `jobs.steps.bad_words`.
+
+    Off until files are given and `order` names `bad_words`.
+    """
+
+    files: dict[str, str] = Field(
+        {}, description="language -> file with a word or phrase a line (LDNOOBW's layout)"
+    )
+    max_matches: int | None = Field(0, description="places where one begins")
+    max_matches_per_word: float | None = Field(None, description="to words; to characters in ja, th and zh")
+
+
 class Quality(Section):
     """Which rule sets run, in which order; the ledger holds the statistics of all of them."""
 
@@ -170,12 +190,21 @@ class Quality(Section):
     c4: C4 = C4()
     fineweb: FineWeb = FineWeb()
     additions: Additions = Additions()
+    bad_words: BadWords = BadWords()
 
     @model_validator(mode="after")
     def _each_once(self) -> Self:
         twice = sorted({name for name in self.order if self.order.count(name) > 1})
         if twice:
             raise ValueError(f"order names {twice[0]!r} twice")
+        if "bad_words" in self.order and not self.bad_words.files:
+            raise ValueError(
+                "order names bad_words, but bad_words.files names no list; give one, such as {en: FILE}"
+            )
+        if self.bad_words.files and "bad_words" not in self.order:
+            raise ValueError(
+                "bad_words.files has no effect while order does not name bad_words; add it there"
+            )
         return self
 
     @model_validator(mode="after")
@@ -187,3 +216,24 @@ class Quality(Section):
         if unused and not self.enabled:
             raise ValueError(f"{', '.join(unused)} has no effect while enabled is false; set enabled: true")
         return self
+
+
+MEASURING: Mapping[RuleSet, tuple[str, ...]] = MappingProxyType(
+    {
+        "gopher_repetition": (),
+        "gopher_quality": ("stop_words",),
+        "c4": (
+            "min_words_per_line",
+            "max_word_length",
+            "end_marks",
+            "remove_citations",
+            "words_before_citations",
+            "drop_javascript_lines",
+            "drop_policy_lines",
+        ),
+        "fineweb": ("short_line_length", "line_ends"),
+        "additions": (),
+        "bad_words": ("files",),
+    }
+)
+"""Settings of each rule set that change its statistics; all others are thresholds, and say how these are judged."""

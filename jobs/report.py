@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs import ledger
+from jobs import balance, ledger
 from jobs.pipeline.order import ranges
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
@@ -141,19 +141,12 @@ def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-# The steps of a run in order; a fate begins with the name of its step.
-_STEPS = (
-    *("input", "column", "urls", "extraction", "language", "quality", "classifier"),
-    *(ledger.NEAR_DUPLICATE, "length"),
-)
-
-
 # Documents that these drop are never tokenized.
-BEFORE_TOKENS = _STEPS[: _STEPS.index("quality") + 1]
+BEFORE_TOKENS = ledger.STEPS[: ledger.STEPS.index(ledger.NEAR_DUPLICATE)]
 
 
 def _step(fate: str) -> tuple[int, str]:
-    return _STEPS.index(fate.partition(".")[0]), fate
+    return ledger.STEPS.index(fate.partition(".")[0]), fate
 
 
 def _counts(row: pd.Series) -> dict[str, int]:
@@ -291,7 +284,11 @@ def quality(tallied: pd.DataFrame, judged_sources: list[str]) -> list[dict[str, 
     The bytes of those kept are of the text as edited.
     """
     rows = tallied[(tallied["topic"] == "fate") & tallied["source"].isin(judged_sources)]
-    rows = rows[~rows["fate"].str.startswith(tuple(f"{step}." for step in _STEPS[: _STEPS.index("quality")]))]
+    rows = rows[
+        ~rows["fate"].str.startswith(
+            tuple(f"{step}." for step in ledger.STEPS[: ledger.STEPS.index("quality")])
+        )
+    ]
     rule = rows["fate"].where(rows["fate"].str.startswith("quality."), "kept")
     counted = rows.groupby(["source", rule])[["documents", "n_bytes"]].sum()
     return [
@@ -400,16 +397,20 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         run.out,
         [*IDENTITIES, *LABELS, *MEASURES],
     )
-    with run.console.job(NAME, 3 * frame.npartitions, "tables", **run.totals()) as meter:
+    with run.console.job(NAME, 4 * frame.npartitions, "tables", **run.totals()) as meter:
         tallied = gather(run.client, frame.map_partitions(tally, meta=TALLY), meter, counted=())
         clustered = frame.map_partitions(members, meta=MEMBERS).shuffle(
             "cluster", npartitions=frame.npartitions
         )
         sizes = gather(run.client, clustered.map_partitions(cluster_sizes, meta=CLUSTERS), meter)
+        filters = balance.rules(tallied[tallied["topic"] == "fate"], run.sources)
+        unlike = gather(
+            run.client, balance.out_of_proportion(ledger.read(run.out, balance.COLUMNS), filters), meter
+        )
         pairs = gather(
             run.client, frame.map_partitions(sampled_pairs, pairs=config.report.pairs, meta=PAIRS), meter
         )
-    steps = funnel(tallied)
+    steps, unbalanced = funnel(tallied), balance.worst(unlike)
     encoded = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)][["n_bytes", "n_tokens"]].sum()
     order = run.figures("order")
     content = {
@@ -418,6 +419,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "extraction": extraction(tallied, [source.name for source in run.sources if source.has_pages]),
         "languages": languages(tallied),
         "quality": quality(tallied, [source.name for source in run.sources if source.quality.enabled]),
+        "out_of_proportion": unbalanced,
         "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
         "tokenizer": run.figures("tokenizer"),
         "near_duplicates": near_duplicates(sizes, steps)
@@ -439,7 +441,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "files_with_unreadable_records": run.figures("annotate")["files_with_unreadable_records"],
     }
     checkpoint.write_json(job.folder / FILE, content)
-    return {"funnel": steps}
+    return {"funnel": steps, "out_of_proportion": unbalanced}
 
 
 def read(out: str | Path) -> dict[str, Any]:
@@ -448,7 +450,7 @@ def read(out: str | Path) -> dict[str, Any]:
 
 
 def print_table(console: Console, figures: dict[str, Any]) -> None:
-    """The funnel: documents, bytes and tokens at each step."""
+    """The funnel: documents, bytes and tokens at each step; and what a filter keeps out of proportion."""
     rows = [
         (
             _LABELS.get(row["step"], f"- {row['step']}"),
@@ -459,6 +461,8 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
     console.table("", ["", "documents", "bytes", "tokens"], rows)
     if any(row["step"].startswith(BEFORE_TOKENS) for row in figures["funnel"]):
         console.line("Bytes are of the text; tokens are of the documents that came as far as the tokenizer.")
+    for sentence in balance.sentences(figures["out_of_proportion"]):
+        console.warn(sentence)
 
 
 _LABELS = {"read": "read", "kept": "kept", "train": "  train", "validation": "  validation"}

@@ -354,3 +354,15 @@ def is_full_stop(text: str, i: int, abbreviations: set[str]) -> bool:
     if unicodedata.category(text[i - 1]) == "Ll" and len(short[0]) == 1:
         return False
     return short[0] not in abbreviations
+
+
+def places(text: str, entries: Iterable[str], whole_words: bool) -> int:
+    """Places where an entry begins, with no character of a word beside it."""
+
+    def free(i: int) -> bool:
+        return not whole_words or not 0 <= i < len(text) or kind(text[i]) == " "
+
+    return sum(
+        any(text.startswith(entry, i) and free(i - 1) and free(i + len(entry)) for entry in entries if entry)
+        for i in range(len(text))
+    )

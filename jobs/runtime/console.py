@@ -8,7 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from rich.console import Console as RichConsole
+from rich.measure import Measurement
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -130,10 +132,13 @@ class Console:
             speaker.join()
 
     def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print a table, first column to the left and the others, numbers, to the right."""
+        """Print a table, first column to the left and the others, numbers, to the right; never cut to the width."""
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for i, name in enumerate(header):
             table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
-        self._rich.print(table, crop=False)
+        unlimited = self._rich.options.update(max_width=10_000)
+        width = Measurement.get(self._rich, unlimited, table).maximum
+        for line in self._rich.render_lines(table, unlimited.update(width=width)):
+            self._rich.print(Segments([*line, Segment.line()]), end="")

@@ -110,7 +110,9 @@ def texts(
         here = _read(path, batch, source)
         here = _extracted(here, batch, source) if source.has_pages else here
         if source.quality.enabled:
-            here = replace(here, text=quality.filtered(here.text, source.quality).text)
+            here = replace(
+                here, text=quality.filtered(here.text, source.quality, _languages(here, source)).text
+            )
         found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
         found.update((record, None) for record in batch.records[~here.alive].tolist())
     return [found[record] for record in wanted]
@@ -127,6 +129,7 @@ def check(source: "Source") -> None:
     urls.check(source.urls)
     language.check(source.language)
     classifiers.check(source.classifiers)
+    quality.check(source.quality)
 
 
 def identity(source: "Source") -> dict[str, Any]:
@@ -221,7 +224,10 @@ def _identified(begun: Documents, source: "Source") -> Documents:
 def _judged(begun: Documents, source: "Source") -> Documents:
     """Statistics of every document that got so far; those that the rules keep go on with the lines that C4 keeps."""
     rows = np.flatnonzero(begun.alive)
-    found = quality.filtered(begun.text.take(pa.array(rows)), source.quality)
+    languages = begun.columns.get("language")
+    found = quality.filtered(
+        begun.text.take(pa.array(rows)), source.quality, languages and languages.take(pa.array(rows))
+    )
     d = len(begun.fate)
     measured = zip(found.statistics.schema.names, found.statistics.columns, strict=True)
     columns = {name: _spread(column, rows, d) for name, column in measured}
@@ -238,6 +244,13 @@ def _classified(begun: Documents, settings: "Classifier") -> Documents:
     d = len(begun.fate)
     columns = {name: _spread(column, rows, d) for name, column in found.items()}
     return replace(begun, columns={**begun.columns, **columns}).dropped(_spread(fate, rows, d))
+
+
+def _languages(here: Documents, source: "Source") -> pa.Array | None:
+    """The language of each document, found again where the rules depend on it."""
+    if source.language.enabled and quality.by_language(source.quality):
+        here = _identified(here, source)
+    return here.columns.get("language")
 
 
 def _spread(values: pa.Array, rows: np.ndarray, d: int) -> pa.Array:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.corpus import build
 from jobs.steps.quality import Quality, filtered
 from kernels.line_rules import LineRules
 from kernels.quality import GROUPS, STATISTICS, measure
@@ -68,6 +69,16 @@ def real_documents(shared: Path, limit: int = 4000) -> list[str]:
     for path in sorted([*(shared / "web").glob("*.jsonl"), *(shared / "quality").glob("*.jsonl")]):
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
         texts += [text for row in rows if isinstance(text := row.get("text") or row.get("content"), str)]
+    different = list(dict.fromkeys(texts))
+    return different[:: max(1, len(different) // limit)]
+
+
+def package_documents(folder: Path, limit: int = 2000) -> list[str]:
+    """Of the built-in corpus, evenly over all of it."""
+    build(folder)
+    texts = [
+        text for path in sorted(folder.glob("*.parquet")) for text in pq.read_table(path)["text"].to_pylist()
+    ]
     different = list(dict.fromkeys(texts))
     return different[:: max(1, len(different) // limit)]
 
@@ -137,9 +148,12 @@ def same(ours: str | None, theirs: str | None) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["real", "made"])
+@pytest.mark.parametrize("kind", ["real", "packages", "made"])
 def test_same_decisions_and_reasons_with_the_same_words(kind, shared, tmp_path):
-    texts = real_documents(shared) if kind == "real" else made_documents(3000)
+    if kind == "packages":
+        texts = package_documents(tmp_path / "corpus")
+    else:
+        texts = real_documents(shared) if kind == "real" else made_documents(3000)
     theirs = judged_by_datatrove(texts, "ours", tmp_path)
     for name in OURS:
         ours, edited = judged_by_us(texts, name)
