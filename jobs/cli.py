@@ -16,6 +16,7 @@ COMMANDS = {
     "download": "sample a large Parquet data set by byte ranges, evenly over all its files",
     "corpus": "write the built-in corpus, the documentation of installed packages, as Parquet",
     "tokenizer": "train a tokenizer on a sample of the sources",
+    "train_quality": "train a classifier of quality on labelled documents",
     "scurve": "measure how often near-duplicates are flagged, against the formula",
     "verify": "prove a finished run from its files alone",
     "whatif": "say what other thresholds would remove from a finished run",

@@ -1,7 +1,9 @@
 """The slow, obvious form of each kernel. The kernels are right when they give what these give."""
 
+import math
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -41,6 +43,20 @@ def shingles(text: str, ngram: int) -> list[int]:
     n_runs = max(len(found) - ngram + 1, 1 if found else 0)
     runs = {" ".join(found[i : i + ngram]) for i in range(n_runs)}
     return sorted({xxhash.xxh3_64_intdigest(run.encode()) for run in runs})
+
+
+def ngram_features(text: str, longest: int, bits: int) -> dict[int, int]:
+    """How often each bucket occurs."""
+    found = words(text)
+    grams = [" ".join(found[i : i + n]) for n in range(1, longest + 1) for i in range(len(found) - n + 1)]
+    return dict(Counter(xxhash.xxh3_64_intdigest(gram.encode()) >> (64 - bits) for gram in grams))
+
+
+def unit_vector(features: dict[int, int]) -> dict[int, float]:
+    """1 + ln(count) of each, scaled to length 1."""
+    values = {bucket: 1 + math.log(count) for bucket, count in features.items()}
+    length = math.sqrt(sum(value**2 for value in values.values()))
+    return {bucket: value / length for bucket, value in values.items()}
 
 
 def jaccard(a: Iterable[int], b: Iterable[int]) -> float:

@@ -35,6 +35,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "fasttext": Kind("jobs.models.fasttext", required=("label",)),
+    "linear": Kind("jobs.models.linear"),
     "embeddings": Kind("jobs.models.embeddings", optional=("head", "device"), whole_grades=True),
 }
 

@@ -1,0 +1,144 @@
+"""A hashed word-n-gram linear model, as `python -m jobs.train_quality` trains it.
+
+The file is NumPy's `.npz` with `weights`, float32[2**bits], one for each bucket of `kernels.ngram_features`, and
+`settings`, JSON in a string: the longest n-gram, the bits, the intercept, and Platt's slope and offset, by which a
+document's margin becomes a probability. Without them the margin is the score: a regression's grade.
+
+The score is rounded to six decimals, so that the last bits of a machine's `exp` and `log` do not show.
+"""
+
+import functools
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.errors import UserError
+from jobs.models import files
+from jobs.runtime import checkpoint
+from jobs.text import text_buffers
+from jobs.training.evaluation import logistic
+from kernels.linear import score_documents
+from kernels.ngram_features import Grams, check_grams
+from kernels.words import unicode_version
+
+NAME = "model.npz"
+KIND = "hashed n-grams, linear"
+DECIMALS = 6
+_BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
+
+
+class Settings(Protocol):
+    """What of a classifier's settings is used."""
+
+    @property
+    def model(self) -> str:
+        """The model's file, or the folder that it was trained into."""
+
+    def key(self, setting: str) -> str:
+        """What messages call a setting."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Weights of buckets, and what makes a score of them.
+
+    Attributes
+    ----------
+    weights
+        float32[b].
+    grams
+        Which n-grams.
+    intercept
+        Added to the weights.
+    curve
+        Slope and offset of the probability's logistic curve; None for a grade.
+    """
+
+    weights: np.ndarray
+    grams: Grams
+    intercept: float
+    curve: tuple[float, float] | None
+
+    def score(self, text: pa.LargeStringArray) -> np.ndarray:
+        """float64[d] of large_string[d]: probabilities or grades; null is as good as empty."""
+        margins = self.margins(text)
+        if self.curve is None:
+            return np.round(margins, DECIMALS)
+        slope, offset = self.curve
+        return np.round(logistic(slope * margins + offset), DECIMALS)
+
+    def margins(self, text: pa.LargeStringArray) -> np.ndarray:
+        """float64[d] of large_string[d]: weights times document, and the intercept."""
+        data, offsets = text_buffers(pc.fill_null(text, ""))
+        return score_documents(data, offsets, self.grams, self.weights, self.intercept)
+
+    def save(self, path: Path) -> None:
+        """Write the file; the same model is the same bytes."""
+        settings = {
+            "kind": KIND,
+            "grams": self.grams._asdict(),
+            "intercept": self.intercept,
+            "curve": self.curve,
+        }
+        with checkpoint.written(path) as file:
+            np.savez(file, weights=self.weights, settings=np.array(json.dumps(settings)))
+
+
+def check(settings: Settings) -> None:
+    """Refuse a file that is no such model.
+
+    Raises
+    ------
+    UserError
+        One sentence that names the file.
+    """
+    load(settings)
+
+
+def identity(settings: Settings) -> dict[str, Any]:
+    """What fingerprints hold: the model's content, and the version of Unicode that says what a word is."""
+    return {"model": files.digest(_file(settings)), "unicode": unicode_version()}
+
+
+def load(settings: Settings) -> Model:
+    """The model, which a process loads once."""
+    return _loaded(_file(settings), settings.key("model"))
+
+
+def _file(settings: Settings) -> files.File:
+    path = Path(settings.model)
+    return files.located(
+        str(path / NAME if path.is_dir() else path), settings.key("model"), f"a {NAME} of train_quality"
+    )
+
+
+@functools.lru_cache(4)
+def _loaded(file: files.File, key: str) -> Model:
+    try:
+        with np.load(file.path, allow_pickle=False) as arrays:
+            settings = json.loads(str(arrays["settings"]))
+            if settings["kind"] != KIND:
+                raise ValueError(f"its kind is {settings['kind']!r}")
+            weights = arrays["weights"]
+        grams = Grams(**settings["grams"])
+        check_grams(grams)
+        if (
+            weights.dtype != np.float32
+            or weights.shape != (1 << grams.bits,)
+            or not np.isfinite(weights).all()
+        ):
+            raise ValueError("its weights are not as its settings say")
+        curve = settings["curve"]
+        return Model(
+            weights, grams, float(settings["intercept"]), None if curve is None else (curve[0], curve[1])
+        )
+    except _BROKEN:
+        raise UserError(
+            f"{key} is {file.path!r}, which is no whole model of python -m jobs.train_quality"
+        ) from None

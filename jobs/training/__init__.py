@@ -1,0 +1,1 @@
+"""Training models of quality: labelled documents in, cross-validated figures out."""
