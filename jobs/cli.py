@@ -17,6 +17,7 @@ COMMANDS = {
     "corpus": "write the built-in corpus, the documentation of installed packages, as Parquet",
     "tokenizer": "train a tokenizer on a sample of the sources",
     "train_quality": "train a classifier of quality on labelled documents",
+    "bands": "recommend bands and rows, and say how often they flag a pair",
     "scurve": "measure how often near-duplicates are flagged, against the formula",
     "verify": "prove a finished run from its files alone",
     "whatif": "say what other thresholds would remove from a finished run",
@@ -54,8 +55,8 @@ def run_parser(
     add(
         "--config",
         default="sample",
-        metavar="PRESET|FILE",
-        help=f"preset ({presets}) or YAML file (default: sample)",
+        metavar="PRESET|FILE[,…]",
+        help=f"presets ({presets}) or YAML files with commas between, each over those before (default: sample)",
     )
     add("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
         help="one setting, such as length.min_tokens=128 or sources.0.path=data; repeatable, YAML values")  # fmt: skip

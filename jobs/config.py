@@ -20,6 +20,7 @@ from jobs.errors import UserError
 from jobs.quality_settings import Quality
 from jobs.section import Name, Section
 
+MOST_HASHES = 16_384
 PRESETS = Path(__file__).parent / "presets"
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -297,11 +298,28 @@ class NearDuplicates(Section):
 
     enabled: bool = True
     ngram: int = Field(5, ge=1, le=64, description="words in a shingle")
-    hashes: int = Field(112, ge=1, le=16_384)
+    hashes: int = Field(112, ge=1, le=MOST_HASHES)
     bands: int = Field(14, ge=1)
     rows: int = Field(8, ge=1)
     hash_seed: Seed = Field(42, description="of the hash functions")
     keep_seed: Seed = Field(1, description="of the random choice of the document kept in each cluster")
+    verify: Literal["none", "signature", "exact"] = Field(
+        "none",
+        description="candidates below threshold are cut before clusters are formed: by the share of equal values of "
+        "their signatures, or by the exact Jaccard similarity of their shingles",
+    )
+    threshold: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="similarity of the pairs to be found; a banding that misses many is named",
+    )
+    tree_edges: int = Field(
+        50_000_000,
+        ge=0,
+        description="links between documents that one worker's memory holds, about 80 bytes each; with more, "
+        "components are formed in rounds on all workers",
+    )
 
     @model_validator(mode="after")
     def _banding(self) -> Self:
@@ -309,6 +327,10 @@ class NearDuplicates(Section):
             raise ValueError(
                 f"bands × rows is {self.bands} × {self.rows} = {self.bands * self.rows}, but hashes is {self.hashes}; "
                 "the two must be equal"
+            )
+        if self.verify != "none" and self.threshold is None:
+            raise ValueError(
+                f"verify is {self.verify}, but threshold is not set; give it, such as threshold: 0.8"
             )
         return self
 
@@ -493,15 +515,17 @@ def presets() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
-def load(preset_or_file: str = "sample", settings: Sequence[str] = ()) -> Config:
-    """Read a preset or a YAML file, apply `section.key=value` settings in order, and validate the whole.
+def load(presets_or_files: str = "sample", settings: Sequence[str] = ()) -> Config:
+    """Read presets or YAML files, each over those before, apply `section.key=value` settings, validate the whole.
 
     Raises
     ------
     UserError
         One sentence for each thing that is wrong, naming the key, the value and what would be right.
     """
-    raw = _read(preset_or_file)
+    raw: dict[str, Any] = {}
+    for one in names(presets_or_files):
+        raw = _laid_over(raw, _read(one))
     for setting in settings:
         apply(raw, setting)
     try:
@@ -516,6 +540,21 @@ def said(error: ValidationError, section: tuple[str, ...] = ()) -> str:
     deepest = [e for e in errors if not any(_below(other["loc"], e["loc"]) for other in errors)]
     whole = [e for e in deepest if not any(_inherits(e["loc"], other["loc"]) for other in deepest)]
     return "\n".join(_sentence(e) for e in whole)
+
+
+def names(presets_or_files: str) -> list[str]:
+    """The presets and files that are named with commas between; a file may have commas in its own name."""
+    return [presets_or_files] if Path(presets_or_files).is_file() else presets_or_files.split(",")
+
+
+def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Key by key where both are sections; lists and values are replaced whole."""
+    return below | {
+        key: _laid_over(below[key], value)
+        if isinstance(value, dict) and isinstance(below.get(key), dict)
+        else value
+        for key, value in above.items()
+    }
 
 
 def _read(preset_or_file: str) -> dict[str, Any]:

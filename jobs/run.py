@@ -72,7 +72,8 @@ def prepare(options: argparse.Namespace) -> "Run":
     from jobs.runtime.context import Run
     from jobs.runtime.folders import reached
 
-    out = reached(options.output or Path("out") / Path(options.config).stem)
+    stem = "-".join(Path(name).stem for name in config.names(options.config))
+    out = reached(options.output or Path("out") / stem)
     run = Run(resolved, out, Console(), options.scheduler, options.workers, options.memory_limit)
     run.refuse_contradictions()
     return run
@@ -104,6 +105,7 @@ def run_jobs(run: "Run", until: str | None) -> list[str]:
     from jobs.runtime.checkpoint import MANIFEST
 
     run.console.line(f"output           {run.out}")
+    say_banding(run)
     did = []
     for name, module in jobs_of(run):
         if name == "inventory":  # the first after the corpus is there
@@ -119,6 +121,18 @@ def run_jobs(run: "Run", until: str | None) -> list[str]:
     if until is None:
         write_manifest(run)
     return did
+
+
+def say_banding(run: "Run") -> None:
+    """How often near-duplicates of some similarities are flagged, and whether that is what was asked for."""
+    from jobs import bands
+
+    settings = run.config.near_duplicates
+    if not settings.enabled:
+        return
+    run.console.line(f"near-duplicates  {bands.describe(settings)}")
+    if warning := bands.misses(settings):
+        run.console.warn(warning)
 
 
 def write_manifest(run: "Run") -> None:

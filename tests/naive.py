@@ -382,3 +382,9 @@ def places(text: str, entries: Iterable[str], whole_words: bool) -> int:
         any(text.startswith(entry, i) and free(i - 1) and free(i + len(entry)) for entry in entries if entry)
         for i in range(len(text))
     )
+
+
+def may_repeat(keys, log2_places):
+    """Whether another of the keys begins with the same `log2_places` bits."""
+    places = Counter(key >> (64 - log2_places) for key in keys)
+    return [places[key >> (64 - log2_places)] > 1 for key in keys]

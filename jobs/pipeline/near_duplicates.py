@@ -3,9 +3,11 @@
 Two documents are candidates when they share a band of their signatures; clusters are the connected
 components of the candidates (Leskovec et al., Mining of Massive Datasets, chapter 3; FineWeb's settings by
 default). Per partition only one document goes into the shuffle for each band key, and a star to it for the others:
-the components are the same, and the largest bucket is bounded by the number of partitions.
+the components are the same, and the largest bucket is bounded by the number of partitions. Keys that occur once in the
+whole corpus, nearly all of them, stay out of the shuffle altogether (`duplicates.repeats`).
 """
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from jobs.pipeline.duplicates import components, repeats, verification
+from jobs.pipeline.duplicates.components import FOREST
+from jobs.pipeline.duplicates.repeats import Repeats
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
@@ -28,22 +33,19 @@ NAME = "near_duplicates"
 CLUSTERS, OVERLAPS = "clusters.arrow", "overlaps.npy"
 
 # What a row of the shuffled frame says about `node`, a doc_id.
-MEMBER, EDGE, REFERENCE = (
+MEMBER, EDGE, REFERENCE, SHUFFLED = (
     0,
     1,
     2,
-)  # has this band key / is linked to `root` / a reference document has this key
+    3,
+)  # has this band key / is linked to `root` / a reference document has this key / is a count of rows
 KEYS = columns(
     key="uint64",
     node="uint64",
     root="uint64",
     kind="int8",
 )
-FOREST = columns(
-    node="uint64",
-    root="uint64",
-    kind="int8",
-)
+KEYS_IN_A_PARTITION = 4_000_000  # of the shuffle, at most: 100 MB, should all of them repeat but in no split
 SCHEMA = pa.schema(
     [("doc_id", pa.uint64()), ("cluster", pa.uint64()), ("kept_by", pa.uint64()), ("overlaps", pa.uint8())]
 )
@@ -52,18 +54,20 @@ SCHEMA = pa.schema(
 # ---------------------------------------------------------------- partition functions
 
 
-def band_rows(paths: SplitPaths, n_bands: int, rows: int) -> pd.DataFrame:
-    """One MEMBER row for each band key of a split, and an EDGE to its smallest document for all others."""
-    doc_ids, keys = _keys_of_split(paths, n_bands, rows)
-    flat = keys.ravel()
-    nodes = np.repeat(doc_ids, n_bands)
-    order = np.lexsort((nodes, flat))
-    flat, nodes = flat[order], nodes[order]
-    first = _run_starts(flat)
-    roots = nodes[first]
-    others = np.setdiff1d(np.arange(len(flat)), first, assume_unique=True)
-    run = np.searchsorted(first, others, side="right") - 1
-    edges = union_find.star_forest(np.column_stack((nodes[others], roots[run])))
+def band_rows(paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats | None = None) -> pd.DataFrame:
+    """One MEMBER row for each band key of a split, and an EDGE to its smallest document for all others.
+
+    Only keys that may occur twice, where it is known which.
+    """
+    doc_ids, keys, _ = _keys_of_split(paths, n_bands, rows)
+    flat, nodes = keys.ravel(), np.repeat(doc_ids, n_bands)
+    if repeated is not None:
+        chosen = repeated.among(flat)
+        flat, nodes = flat[chosen], nodes[chosen]
+    flat, nodes, first, bucket = _buckets(flat, nodes)
+    roots = np.minimum.reduceat(nodes, first) if len(first) else nodes
+    edges = np.column_stack((nodes, roots[bucket]))
+    edges = union_find.star_forest(edges[edges[:, 0] != edges[:, 1]])
     edges = edges[edges[:, 0] != edges[:, 1]]
     return pd.concat(
         [
@@ -75,52 +79,83 @@ def band_rows(paths: SplitPaths, n_bands: int, rows: int) -> pd.DataFrame:
     )
 
 
-def reference_rows(paths: SplitPaths, n_bands: int, rows: int) -> pd.DataFrame:
-    """One REFERENCE row for each band key of a split of a reference set."""
+def _buckets(keys: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Both in the order of the keys; where each bucket starts; and the number of each row's bucket."""
+    order = np.argsort(keys)  # vectorised, unlike a stable sort or one by two columns; nothing needs more
+    keys, nodes = keys[order], nodes[order]
+    first = _run_starts(keys)
+    return keys, nodes, first, np.repeat(np.arange(len(first)), np.diff(first, append=len(keys)))
+
+
+def reference_rows(
+    paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats | None = None
+) -> pd.DataFrame:
+    """One REFERENCE row for each band key of a split of a reference set, where it may occur twice."""
     keys = np.unique(_keys_of_split(paths, n_bands, rows)[1])
+    if repeated is not None:
+        keys = keys[repeated.among(keys)]
     nothing = np.zeros(len(keys), np.uint64)
     return _frame(KEYS, key=keys, node=nothing, root=nothing, kind=REFERENCE)
 
 
-def _keys_of_split(paths: SplitPaths, n_bands: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """doc_ids uint64[d] and band keys uint64[d, b] of the documents that have words and were not dropped."""
+def member_rows(paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats, base: int) -> pd.DataFrame:
+    """One MEMBER row for each document and key that may occur twice; its root is the document's place, from `base`."""
+    doc_ids, keys, places = _keys_of_split(paths, n_bands, rows)
+    chosen = repeated.among(keys)
+    document, _ = np.nonzero(chosen)
+    return _frame(
+        KEYS,
+        key=keys[chosen],
+        node=doc_ids[document],
+        root=(base + places[document]).astype(np.uint64),
+        kind=MEMBER,
+    )
+
+
+def _keys_of_split(paths: SplitPaths, n_bands: int, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """doc_ids uint64[d], band keys uint64[d, b] and rows int64[d] of documents with words that were not dropped."""
     table = folders.read_table(paths.rows, columns=["doc_id", "n_words", "fate"])
     comparable = (table["n_words"].to_numpy() > 0) & np.asarray(table["fate"].is_null())
     signatures = folders.load(paths.signatures)[comparable]
-    return table["doc_id"].to_numpy()[comparable], bands.band_keys(signatures, n_bands, rows)
+    keys = bands.band_keys(signatures, n_bands, rows)
+    return table["doc_id"].to_numpy()[comparable], keys, np.flatnonzero(comparable)
 
 
 def forest_of_buckets(rows: pd.DataFrame) -> pd.DataFrame:
     """Join the members of each bucket to its smallest; mark the smallest where a reference is in it."""
     kind = rows["kind"].to_numpy()
-    bucketed = rows[kind != EDGE].sort_values(["key", "kind", "node"], kind="stable")
-    key, node = bucketed["key"].to_numpy(), bucketed["node"].to_numpy()
-    is_reference = bucketed["kind"].to_numpy() == REFERENCE
-    first = _run_starts(key)
-    bucket = np.cumsum(np.isin(np.arange(len(key)), first, assume_unique=True)) - 1
-    roots = node[first]  # of the members: they sort before a reference
-    stars = np.column_stack((node, roots[bucket]))[~is_reference]
-    edges = np.concatenate(
-        (rows.loc[kind == EDGE, ["node", "root"]].to_numpy(np.uint64), stars[stars[:, 0] != stars[:, 1]])
-    )
-    shared = bucket[is_reference]
-    overlapping = np.unique(roots[shared[~is_reference[first][shared]]])
-    return _forest(edges, overlapping)
+    members = rows[kind == MEMBER]
+    keys, nodes, first, bucket = _buckets(*(members[name].to_numpy(np.uint64) for name in ("key", "node")))
+    roots = np.minimum.reduceat(nodes, first) if len(first) else nodes
+    stars = np.column_stack((nodes, roots[bucket]))
+    edges = np.concatenate((_edges(rows), stars[stars[:, 0] != stars[:, 1]]))
+    references = rows.loc[kind == REFERENCE, "key"].to_numpy(np.uint64)
+    return _forest(edges, roots[np.isin(keys[first], references)], shuffled=len(rows))
 
 
 def merge_forests(rows: pd.DataFrame) -> pd.DataFrame:
-    """One forest and one set of overlap marks of several."""
-    kind = rows["kind"].to_numpy()
-    edges = rows.loc[kind == EDGE, ["node", "root"]].to_numpy(np.uint64)
-    return _forest(edges, np.unique(rows.loc[kind == REFERENCE, "node"].to_numpy(np.uint64)))
+    """One forest, one set of overlap marks and one count of several."""
+    marked, counted = (
+        rows.loc[rows["kind"] == kind, "node"].to_numpy(np.uint64) for kind in (REFERENCE, SHUFFLED)
+    )
+    counts = rows[rows["kind"] == verification.HISTOGRAM].groupby("node", as_index=False).sum()
+    histogram = counts.assign(kind=verification.HISTOGRAM)[[*FOREST.columns]].astype(FOREST.dtypes)
+    forest = _forest(_edges(rows), marked, int(counted.sum()))
+    return pd.concat([forest, histogram], ignore_index=True)
 
 
-def _forest(edges: np.ndarray, overlapping: np.ndarray) -> pd.DataFrame:
+def _edges(rows: pd.DataFrame) -> np.ndarray:
+    return rows.loc[rows["kind"] == EDGE, ["node", "root"]].to_numpy(np.uint64)
+
+
+def _forest(edges: np.ndarray, overlapping: np.ndarray, shuffled: int) -> pd.DataFrame:
     forest = union_find.star_forest(edges)
+    marked, count = np.unique(overlapping), np.array([shuffled], np.uint64)
     return pd.concat(
         [
             _frame(FOREST, node=forest[:, 0], root=forest[:, 1], kind=EDGE),
-            _frame(FOREST, node=overlapping, root=overlapping, kind=REFERENCE),
+            _frame(FOREST, node=marked, root=marked, kind=REFERENCE),
+            _frame(FOREST, node=count, root=count, kind=SHUFFLED),
         ],
         ignore_index=True,
     )
@@ -149,22 +184,67 @@ def flagged_clusters(paths: SplitPaths, folder: Path, reference_hashes: Path) ->
 # ---------------------------------------------------------------- the graph
 
 
-def forest(
-    splits: list[SplitPaths], references: list[SplitPaths], n_bands: int, rows: int, partitions: int
+def forests(
+    splits: list[SplitPaths],
+    references: list[SplitPaths],
+    n_bands: int,
+    rows: int,
+    documents: int,
+    folder: Path,
+    tasks: int,
 ) -> "dd.DataFrame":
-    """Band keys → buckets → star forests → one forest, a Dask dataframe of one partition."""
+    """Star forests of about so many documents' band keys; `duplicates.components` makes one of them.
+
+    1. Note which keys may occur twice (`duplicates.repeats`), by so many tasks at once, in a folder that can go after.
+    2. Shuffle those, equal keys together.
+    3. Make stars of the buckets, and a forest of each partition's.
+    """
+    chosen = [(band_rows, paths) for paths in splits]
+    keys = _shuffled(chosen, splits, references, n_bands, rows, documents, folder, tasks)
+    return keys.map_partitions(forest_of_buckets, meta=FOREST)
+
+
+def verified_forests(
+    run: "Run",
+    splits: list[SplitPaths],
+    references: list[SplitPaths],
+    documents: int,
+    folder: Path,
+    tasks: int,
+) -> "dd.DataFrame":
+    """`forests` of the candidates that `duplicates.verification` finds similar enough."""
+    settings = run.config.near_duplicates
+    starts = verification.bases(splits).tolist()
+    chosen = [(partial(member_rows, base=base), paths) for paths, base in zip(splits, starts, strict=True)]
+    members = _shuffled(chosen, splits, references, settings.bands, settings.rows, documents, folder, tasks)
+    return verification.links(run, splits, members, folder, members.npartitions, REFERENCE)
+
+
+def _shuffled(
+    chosen: list[Any],
+    splits: list[SplitPaths],
+    references: list[SplitPaths],
+    n_bands: int,
+    rows: int,
+    documents: int,
+    folder: Path,
+    tasks: int,
+) -> "dd.DataFrame":
+    import dask
     import dask.dataframe as dd
 
-    keys = dd.from_map(band_rows, splits, n_bands=n_bands, rows=rows, meta=KEYS, label="band-keys")
-    if references:
-        marks = dd.from_map(
-            reference_rows, references, n_bands=n_bands, rows=rows, meta=KEYS, label="reference-keys"
-        )
-        keys = dd.concat([keys, marks])
-    forests = keys.shuffle("key", npartitions=partitions).map_partitions(forest_of_buckets, meta=FOREST)
-    return forests.reduction(
-        chunk=merge_forests, combine=merge_forests, aggregate=merge_forests, meta=FOREST, split_every=8
-    )
+    keys_of = partial(_flat_keys, n_bands=n_bands, rows=rows)
+    repeated = repeats.graph([*splits, *references], keys_of, documents * n_bands, folder, tasks)
+    sources = [*chosen, *((reference_rows, paths) for paths in references)]
+    frames = [
+        dask.delayed(function, pure=False)(paths, n_bands, rows, repeated) for function, paths in sources
+    ]
+    keys = dd.from_delayed(frames, meta=KEYS, prefix="band-keys", verify_meta=False)
+    return keys.shuffle("key", npartitions=max(tasks, documents * n_bands // KEYS_IN_A_PARTITION))
+
+
+def _flat_keys(paths: SplitPaths, n_bands: int, rows: int) -> np.ndarray:
+    return _keys_of_split(paths, n_bands, rows)[1].ravel()
 
 
 # ---------------------------------------------------------------- what was found
@@ -211,7 +291,9 @@ def keep_list(forest: np.ndarray, seed: int) -> np.ndarray:
 
 def job_fingerprint(run: "Run") -> str:
     """Covers the banding, the choice and what was annotated."""
-    settings = run.config.near_duplicates.model_dump()
+    near = run.config.near_duplicates
+    unused = {"tree_edges", *(["threshold"] if near.verify == "none" else [])}
+    settings = near.model_dump(exclude=unused)
     upstream = {name: run.fingerprints[name] for name in ("annotate", "references")}
     return fingerprint.fingerprint(__name__, settings=settings, **upstream)
 
@@ -220,20 +302,27 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     """Find the clusters, choose whom to keep, and mark what overlaps a reference set."""
     import dask.dataframe as dd
 
-    job.begin()
+    resumed = components.begin(job)
     settings = run.config.near_duplicates
     splits = run.annotated
     references = run.referenced
     found = FOREST
     if settings.enabled and splits:
-        partitions = max(1, len(splits) // 4, len(run.client.scheduler_info()["workers"]))
-        graph = forest(splits, references, settings.bands, settings.rows, partitions)
-        with run.console.job(NAME, 1, "forest", **run.totals()) as meter:
-            found = gather(run.client, graph, meter)
+        tasks = sum(run.client.nthreads().values())
+        documents = run.totals()["documents"] * (len(splits) + len(references)) // len(splits)
+        scratch = job.folder / repeats.FOLDER
+        if not resumed:
+            if settings.verify == "none":
+                graph = forests(splits, references, settings.bands, settings.rows, documents, scratch, tasks)
+            else:
+                graph = verified_forests(run, splits, references, documents, scratch, tasks)
+            components.commit_forests(run.client, run.console, job, graph, **run.totals())
+            folders.remove_folder(scratch)
+        found = components.merged(run.client, run.console, job, settings.tree_edges, merge_forests)
     edges = found[found["kind"] == EDGE].sort_values("node")
     stars = edges[["node", "root"]].to_numpy(np.uint64)
     kept_by = keep_list(stars, settings.keep_seed)
-    overlaps = np.sort(found.loc[found["kind"] == REFERENCE, "node"].to_numpy(np.uint64))
+    overlaps = np.unique(found.loc[found["kind"] == REFERENCE, "node"].to_numpy(np.uint64))
     with checkpoint.written(job.folder / OVERLAPS) as file:
         np.save(file, overlaps)
     _write(job.folder, stars, kept_by, np.zeros(len(stars), np.uint8))
@@ -252,6 +341,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         _write(job.folder, stars, kept_by, np.isin(stars[:, 1], flagged).astype(np.uint8))
     roots, sizes = np.unique(stars[:, 1], return_counts=True)
     return {
+        "rows_shuffled": int(found.loc[found["kind"] == SHUFFLED, "node"].sum()),
+        **verification.figures(found, settings.verify),
         "clusters": len(roots),
         "clustered_documents": len(stars),
         "largest_cluster": int(sizes.max(initial=0)),

@@ -86,6 +86,10 @@ class Run:
         settings = next(one for one in self.sources if one.name == source)
         return steps.texts(settings, path, records, self._blocks[source, path])
 
+    def blocks(self, split: Split) -> tuple[Block, ...]:
+        """All blocks of the file that a split is of."""
+        return self._blocks[split.source, split.path]
+
     @cached_property
     def _blocks(self) -> dict[tuple[str, str], tuple[Block, ...]]:
         return {(file.source, file.path): file.blocks for file in self.inventory.files}

@@ -14,9 +14,29 @@ from jobs.errors import UserError
 @pytest.mark.parametrize("preset", config.presets())
 def test_presets_are_valid_and_survive_a_round_trip(preset: str) -> None:
     wanting = ["sources.0.path=data"] if preset in {"common-crawl", "wet"} else []
-    loaded = config.load(preset, wanting)
+    alone = preset not in {"fineweb", "refinedweb", "seed-128"}
+    loaded = config.load(preset if alone else f"sample,{preset}", wanting)
     raw = yaml.safe_load(yaml.safe_dump(loaded.model_dump(mode="json", exclude_unset=True)))
     assert config.Config.model_validate(raw) == loaded
+
+
+def test_presets_and_files_lie_on_top_of_each_other(tmp_path: Path) -> None:
+    own = tmp_path / "own,with comma.yaml"
+    own.write_text(
+        "{sources: [{name: web, path: data}], near_duplicates: {keep_seed: 7}, shards: {name: own}}"
+    )
+    loaded = config.load("fineweb-edu,seed-128", ["near_duplicates.keep_seed=3"])
+    near = loaded.near_duplicates
+    assert (near.hashes, near.bands, near.rows, near.keep_seed) == (128, 8, 16, 3)
+    assert loaded.sources == config.load("fineweb-edu").sources
+    assert config.load(str(own)).shards.name == "own"
+    plain = own.rename(tmp_path / "own.yaml")
+    layered = config.load(f"fineweb-edu,{plain},seed-128")
+    assert [source.path for source in layered.sources] == ["data"]
+    assert (layered.near_duplicates.keep_seed, layered.near_duplicates.bands) == (7, 8)
+    assert layered.validation.tokens == 15_000_000
+    with pytest.raises(UserError, match="'seed-129': neither a preset"):
+        config.load("fineweb-edu,seed-129")
 
 
 def test_defaults_are_the_seeds() -> None:

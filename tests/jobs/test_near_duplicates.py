@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from jobs import ledger
 from jobs.pipeline import near_duplicates
 from jobs.pipeline.paths import SplitPaths
+from jobs.run import main
 from kernels import bands
-from tests.conftest import run_job, write_corpus
+from tests.conftest import digests, run_job, write_corpus
+from tests.conftest import settings as job_settings
 
 BANDS, ROWS = 4, 2
 
@@ -86,6 +88,9 @@ def test_clusters_are_the_seeds_in_any_partitioning(
         near_duplicates.forest_of_buckets(rows[rows["key"] % np.uint64(buckets) == b]) for b in range(buckets)
     ]
     found = near_duplicates.merge_forests(pd.concat(forests))
+    shuffled = found.loc[found["kind"] == near_duplicates.SHUFFLED, "node"]
+    assert shuffled.tolist() == [len(rows)]
+    found = found[found["kind"] == near_duplicates.EDGE]
     worded = n_words > 0
     expected = seeds_clusters(doc_ids[worded], signatures[worded], BANDS, ROWS)
     assert dict(zip(found["node"].tolist(), found["root"].tolist(), strict=True)) == expected
@@ -167,3 +172,11 @@ def test_one_template_in_a_third_of_the_documents(cluster: str, tmp_path: Path) 
     template_rows = rows.sort_values(["path", "record"]).iloc[200:]
     assert template_rows["cluster"].nunique() == 1
     assert (template_rows["fate"] != "near_duplicate").sum() == 1
+
+
+def test_components_in_rounds_give_the_same_file(
+    corpus: Path, finished: Path, cluster: str, tmp_path: Path
+) -> None:
+    arguments = [*job_settings(corpus, "near_duplicates.tree_edges=0"), "--until", "near_duplicates"]
+    assert main([*arguments, "--output", str(tmp_path / "out"), "--scheduler", cluster]) == 0
+    assert digests(tmp_path / "out", "near_duplicates") == digests(finished, "near_duplicates")
