@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 
 from jobs import ledger
 from jobs.classifier_settings import Classifier, columns_of, refuse_empty_range
+from jobs.duplicate_settings import ExactDuplicates, Keep, Scope, UrlDuplicates
 from jobs.errors import UserError
 from jobs.quality_settings import Quality
 from jobs.section import Name, Section
@@ -179,7 +180,12 @@ class Source(Section):
 
     @model_validator(mode="after")
     def _columns(self) -> Self:
-        ours = {*ledger.SCHEMA.names, *dict(ledger.QUALITY), *dict(ledger.BAD_WORDS)}
+        ours = {
+            *ledger.SCHEMA.names,
+            ledger.NORMALISED_HASH,
+            *dict(ledger.QUALITY),
+            *dict(ledger.BAD_WORDS),
+        }
         taken = sorted(ours & set(self.extra))
         if taken:
             raise ValueError(
@@ -297,12 +303,12 @@ class NearDuplicates(Section):
     """MinHash and locality-sensitive hashing (Seed and FineWeb: 5-word shingles, 112 = 14 bands of 8 rows)."""
 
     enabled: bool = True
+    scope: Scope = Field("corpus", description="crawl is FineWeb's choice")
     ngram: int = Field(5, ge=1, le=64, description="words in a shingle")
     hashes: int = Field(112, ge=1, le=MOST_HASHES)
     bands: int = Field(14, ge=1)
     rows: int = Field(8, ge=1)
     hash_seed: Seed = Field(42, description="of the hash functions")
-    keep_seed: Seed = Field(1, description="of the random choice of the document kept in each cluster")
     verify: Literal["none", "signature", "exact"] = Field(
         "none",
         description="candidates below threshold are cut before clusters are formed: by the share of equal values of "
@@ -413,6 +419,12 @@ class Report(Section):
 
     window: int = Field(1024, ge=2, description="tokens in a training window, for the packing arithmetic")
     pairs: int = Field(5, ge=0, description="near-duplicate pairs shown with their exact similarity")
+    max_removed_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="of a source's documents; a warning where more were removed as duplicates",
+    )
 
 
 class SCurve(Section):
@@ -436,6 +448,9 @@ class Config(Section):
     classifiers: tuple[Classifier, ...] = Field((), description="for every source that sets no other")
     splits: Splits = Splits()
     tokenizer: Tokenizer = Tokenizer()
+    keep: Keep = Keep()
+    url_duplicates: UrlDuplicates = UrlDuplicates()
+    exact_duplicates: ExactDuplicates = ExactDuplicates()
     near_duplicates: NearDuplicates = NearDuplicates()
     length: Length = Length()
     order: Order = Order()

@@ -57,6 +57,7 @@ BAD_WORDS = [  # null where the document's language has no list
     ("bad_words_matches", pa.int64()),
     ("bad_words_matches_per_word", pa.float64()),
 ]
+NORMALISED_HASH = "normalised_hash"  # XXH3-128 of the text as exact_duplicates.normalise has it
 DECIDED = [
     ("fate", pa.dictionary(pa.int32(), pa.string())),
     ("cluster", pa.uint64()),
@@ -69,7 +70,9 @@ DECIDED = [
 EXTRA_TYPES = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
 
 TRAIN, VALIDATION = "train", "validation"
+URL_DUPLICATE, EXACT_DUPLICATE = "url_duplicate", "exact_duplicate"
 NEAR_DUPLICATE = "near_duplicate"
+DUPLICATES = (URL_DUPLICATE, EXACT_DUPLICATE, NEAR_DUPLICATE)  # in the order of the steps
 MIN_TOKENS = "length.min_tokens"
 SAMPLED_OUT = "input.weight"
 NULL_TEXT, EMPTY_TEXT, INVALID_UTF8, UNREADABLE = (
@@ -79,7 +82,7 @@ NULL_TEXT, EMPTY_TEXT, INVALID_UTF8, UNREADABLE = (
 # The steps of a run in order; a fate begins with the name of its step.
 STEPS = (
     *("input", "column", "urls", "extraction", "language", "quality", "classifier"),
-    *(NEAR_DUPLICATE, "length"),
+    *(*DUPLICATES, "length"),
 )
 
 

@@ -142,7 +142,7 @@ def funnel(tallied: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 # Documents that these drop are never tokenized.
-BEFORE_TOKENS = ledger.STEPS[: ledger.STEPS.index(ledger.NEAR_DUPLICATE)]
+BEFORE_TOKENS = ledger.STEPS[: ledger.STEPS.index(ledger.DUPLICATES[0])]
 
 
 def _step(fate: str) -> tuple[int, str]:
@@ -154,7 +154,7 @@ def _counts(row: pd.Series) -> dict[str, int]:
 
 
 def by_crawl(tallied: pd.DataFrame) -> list[dict[str, Any]]:
-    """For each source and crawl: documents read, removed as near-duplicates, and kept."""
+    """For each source and crawl: documents read, removed as duplicates by each step, and kept."""
     rows = tallied[tallied["topic"] == "fate"]
     table = rows.pivot_table(
         index=["source", "crawl"], columns="fate", values="documents", aggfunc="sum", fill_value=0
@@ -165,11 +165,45 @@ def by_crawl(tallied: pd.DataFrame) -> list[dict[str, Any]]:
             "source": source,
             "crawl": crawl or None,
             "documents": int(row.sum()),
-            ledger.NEAR_DUPLICATE: int(row.get(ledger.NEAR_DUPLICATE, 0)),
+            **{fate: int(row.get(fate, 0)) for fate in ledger.DUPLICATES},
+            "share_removed_as_duplicates": removed_share(row),
             "kept": int(row[kept].sum()),
         }
         for (source, crawl), row in table.iterrows()
     ]
+
+
+def removed_share(counts: pd.Series) -> float | None:
+    """Of the documents that came as far as the steps on duplicates, those that were removed there."""
+    steps_before = tuple(f"{step}." for step in ledger.STEPS[: ledger.STEPS.index(ledger.DUPLICATES[0])])
+    came = int(sum(n for fate, n in counts.items() if not str(fate).startswith(steps_before)))
+    return _share(sum(int(counts.get(fate, 0)) for fate in ledger.DUPLICATES), came)
+
+
+def warnings(tallied: pd.DataFrame, most: float) -> list[str]:
+    """A sentence for each source of which more than a stated share was removed as duplicates."""
+    rows = tallied[tallied["topic"] == "fate"]
+    counted = rows.groupby(["source", "fate"])["documents"].sum()
+    shares = {source: removed_share(part.droplevel(0)) for source, part in counted.groupby(level=0)}
+    return [
+        f"source {source!r}: {share:.1%} of its documents were removed as duplicates, more than "
+        f"report.max_removed_share ({most:g})"
+        for source, share in shares.items()
+        if share is not None and share > most
+    ]
+
+
+def equal_duplicates(run: "Run", job: str, steps: list[dict[str, Any]], fate: str) -> dict[str, Any]:
+    """What the step on equal URLs or texts removed, and what it would in each scope."""
+    nothing = {"documents": 0, "bytes": 0, "tokens": 0}
+    removed = next((step for step in steps if step["step"] == fate), nothing)
+    settings = getattr(run.config, job)
+    return {
+        "enabled": settings.enabled,
+        "scope": settings.scope,
+        "removed": {name: removed[name] for name in nothing},
+        "documents_removed_by_scope": run.figures(job)["removed_by_scope"],
+    }
 
 
 def lengths(tallied: pd.DataFrame, fates: list[str] | None, window: int) -> dict[str, Any] | None:
@@ -385,6 +419,7 @@ def job_fingerprint(run: "Run") -> str:
         run.config.report.model_dump(),
         run.config.length.model_dump(),
         run.config.near_duplicates.ngram,
+        run.config.keep.model_dump(),
     ]
     return fingerprint.fingerprint(__name__, settings=settings, upstream=upstream)
 
@@ -413,6 +448,9 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     steps, unbalanced = funnel(tallied), balance.worst(unlike)
     encoded = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)][["n_bytes", "n_tokens"]].sum()
     order = run.figures("order")
+    warned = warnings(tallied, config.report.max_removed_share)
+    for warning in warned:
+        run.console.warn(warning)
     content = {
         "funnel": steps,
         "crawls": by_crawl(tallied),
@@ -422,6 +460,9 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "out_of_proportion": unbalanced,
         "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
         "tokenizer": run.figures("tokenizer"),
+        "duplicates": {"keep": config.keep.model_dump(mode="json"), "warnings": warned},
+        "url_duplicates": equal_duplicates(run, "url_duplicates", steps, ledger.URL_DUPLICATE),
+        "exact_duplicates": equal_duplicates(run, "exact_duplicates", steps, ledger.EXACT_DUPLICATE),
         "near_duplicates": near_duplicates(sizes, steps)
         | {"pairs": similar_pairs(run, _smallest(pairs, config.report.pairs))},
         "scores": scores(tallied),

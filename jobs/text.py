@@ -1,5 +1,6 @@
 """Arrow text as the kernels see it, and the hashes that stand for it."""
 
+import unicodedata
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +26,30 @@ def text_hashes(data: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 def hash_prefixes(text_hash: pa.Array | pa.ChunkedArray) -> np.ndarray:
     """uint64[d], the first eight bytes of each text hash, by which sets of texts are compared."""
+    return hash_halves(text_hash)[0]
+
+
+def hash_halves(text_hash: pa.Array | pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Upper and lower half of each text hash, uint64[d], 0 where there is none."""
     array = text_hash.combine_chunks() if isinstance(text_hash, pa.ChunkedArray) else text_hash
-    words = np.frombuffer(array.buffers()[1], ">u8").astype(np.uint64)
-    return words[0::2][array.offset : array.offset + len(array)]
+    words = np.frombuffer(array.buffers()[1], ">u8").astype(np.uint64).reshape(-1, 2)
+    halves = words[array.offset : array.offset + len(array)]
+    if array.null_count:
+        halves = np.where(np.asarray(array.is_null())[:, None], np.uint64(0), halves)
+    return halves[:, 0], halves[:, 1]
+
+
+def normalised(text: pa.Array, case: bool, white_space: bool, unicode: bool) -> pa.Array:
+    """large_string[d] without the differences that do not matter: case, white space, and spelling in Unicode (NFC)."""
+    return pa.array(
+        [_normalised(value, case, white_space, unicode) for value in text.to_pylist()], pa.large_string()
+    )
+
+
+def _normalised(text: str, case: bool, white_space: bool, unicode: bool) -> str:
+    if unicode:
+        text = unicodedata.normalize("NFC", text)
+    if case:
+        text = text.casefold()
+        text = unicodedata.normalize("NFC", text) if unicode else text  # folding may undo the form
+    return " ".join(text.split()) if white_space else text

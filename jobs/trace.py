@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs import config, ledger, steps
 from jobs.cli import guarded
@@ -129,6 +130,42 @@ def source_texts(out: Path) -> Callable[[str, str, list[int]], list[str | None]]
     return texts
 
 
+def explain(out: Path, doc_id: int) -> list[dict[str, Any]]:
+    """The ledger's rows of a document, of the one kept in its place, and so on to one that no other replaced.
+
+    Raises
+    ------
+    UserError
+        The output is not a finished run, or has no such document.
+    """
+    configuration(out)
+    rows: list[dict[str, Any]] = []
+    wanted: int | None = doc_id
+    while wanted is not None:
+        rows.append(_row(out, wanted))
+        kept_by = rows[-1]["kept_by"]
+        wanted = kept_by if kept_by != wanted else None
+    return rows
+
+
+def _row(out: Path, doc_id: int) -> dict[str, Any]:
+    known = pc.field("doc_id") == pa.scalar(doc_id, pa.uint64())
+    for path in ledger.files(out):
+        found = folders.read_table(path, columns=[*COLUMNS, "kept_by"], filters=known).to_pylist()
+        if found:
+            return dict(found[0])
+    raise UserError(f"there is no document {doc_id} in the ledger of {out}")
+
+
+def show_document(console: Console, rows: list[dict[str, Any]]) -> None:
+    """Print what `explain` found."""
+    for row in rows:
+        console.line(f"doc_id {row['doc_id']}: {row['fate']}")
+        for name in ("source", "path", "record", "id", "url", "crawl", "score", "cluster", "kept_by"):
+            if row[name] is not None:
+                console.line(f"  {name:<8} {row[name]}")
+
+
 def show(console: Console, found: dict[str, Any]) -> None:
     """Print what `trace` found."""
     document = found["document"]
@@ -155,12 +192,17 @@ def parser() -> argparse.ArgumentParser:
     """The command line of `python -m jobs.trace`."""
     parser = argparse.ArgumentParser(
         prog="python -m jobs.trace",
-        description="Name the document that a token of a shard comes from, and show it.",
+        description="Name the document that a token of a shard comes from, and show it; or say why a document was "
+        "dropped and which one was kept in its place.",
     )
     parser.add_argument("out", metavar="OUT", help="output folder of a finished run, or its URL")
-    parser.add_argument("--shard", required=True, metavar="SPLIT:NUMBER", help="such as train:3 or val:0")
+    parser.add_argument("--shard", metavar="SPLIT:NUMBER", help="such as train:3 or val:0")
+    parser.add_argument("--token", type=int, metavar="N", help="index of the token in the shard, from 0")
     parser.add_argument(
-        "--token", required=True, type=int, metavar="N", help="index of the token in the shard, from 0"
+        "--document",
+        type=int,
+        metavar="DOC_ID",
+        help="instead of a token: the document's fate, and what was kept in its place",
     )
     return parser
 
@@ -172,6 +214,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
+    if options.document is not None and options.shard is None and options.token is None:
+        show_document(Console(), explain(folders.reached(options.out), options.document))
+        return 0
+    if options.document is not None or options.shard is None or options.token is None:
+        raise UserError("give either --shard and --token, or --document")
     split, colon, number = options.shard.partition(":")
     if split not in NAMES or not colon or not number.isdigit():
         raise UserError(f"--shard is {options.shard!r}; it should be like train:3 or val:0")

@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from jobs import ledger
+from jobs import config, ledger
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
+from jobs.pipeline.duplicates import exact, keep, scope, urls
 from jobs.runtime import folders
 from jobs.runtime.checkpoint import (
     LOCK,
@@ -254,7 +257,7 @@ def read_tokens(shards: list[folders.Sliced], start: int, n: int) -> np.ndarray:
 def check_fates(output: Output) -> Iterator[str]:
     """One document is kept of each cluster, kept documents reach the floor, and dropped ones have no place."""
     floor = output.config["length"]["min_tokens"]
-    columns = ["doc_id", "fate", "n_tokens", "cluster", "kept_by", "shard"]
+    columns = ["doc_id", "source", "fate", "n_tokens", "cluster", "kept_by", "shard"]
     clustered = []
     for frame in output.ledger(columns):
         kept = frame["fate"].isin([ledger.TRAIN, ledger.VALIDATION])
@@ -264,19 +267,89 @@ def check_fates(output: Output) -> Iterator[str]:
             yield f"a kept document has fewer than {floor} tokens"
         if (frame.loc[frame["fate"] == ledger.MIN_TOKENS, "n_tokens"] >= floor).any():
             yield f"a document of at least {floor} tokens was dropped as too short"
+        if (frame["fate"].isin(ledger.DUPLICATES) != _has_other(frame)).any():
+            yield "the documents that another was kept for are not those dropped as duplicates"
         clustered.append(frame[frame["cluster"].notna()])
     rows = pd.concat(clustered)
     if rows.empty:
         return
     doc_id, cluster, kept_by = (rows[name].to_numpy(np.uint64) for name in ("doc_id", "cluster", "kept_by"))
     by_cluster = pd.DataFrame({"doc_id": doc_id, "cluster": cluster, "kept_by": kept_by}).groupby("cluster")
-    if (by_cluster["kept_by"].nunique() != 1).any() or (
+    only_from = output.config["keep"]["drop_only_from"]
+    if (not only_from and (by_cluster["kept_by"].nunique() != 1).any()) or (
         by_cluster["doc_id"].min() != by_cluster["doc_id"].first().index
     ).any():
         yield "a cluster is not named after its smallest doc_id, or keeps more than one document"
     duplicate = (rows["fate"] == ledger.NEAR_DUPLICATE).to_numpy(bool)
     if (duplicate != (doc_id != kept_by)).any():
         yield "the documents dropped as near-duplicates are not all but one of each cluster"
+
+
+def _has_other(frame: pd.DataFrame) -> pd.Series:
+    """Rows whose `kept_by` is another document."""
+    return frame["kept_by"].notna() & (frame["kept_by"] != frame["doc_id"]).fillna(False)
+
+
+def check_duplicates(output: Output) -> Iterator[str]:
+    """Of the documents that came to each step, it kept the best of each hash or cluster, and dropped all others.
+
+    Hashes of texts are the ledger's, those of URLs are computed again; so is what the policy says of each document.
+    """
+    settings = config.Config.model_validate(output.config)
+    tables = [folders.read_table(path) for path in ledger.files(output.out)]
+    table = pa.concat_tables(tables)
+    crawls = tuple(sorted(pc.unique(table["crawl"]).drop_null().to_pylist()))
+    policy = keep.Policy(settings.keep, crawls)
+    rows = pd.DataFrame(
+        {
+            "doc_id": table["doc_id"].to_numpy(),
+            "kept_by": table["kept_by"].fill_null(0).to_numpy(),
+            "rank": policy.ranks(table, 0),
+            "protected": policy.protected(table),
+            "fate": table["fate"].cast(pa.string()).to_pandas(),
+            "cluster": table["cluster"].fill_null(0).to_numpy(),
+        }
+    )
+    earlier = {
+        *(ledger.TRAIN, ledger.VALIDATION, ledger.MIN_TOKENS),
+        *ledger.DUPLICATES,
+    }
+    present = rows["fate"].isin(earlier).to_numpy()
+    for fate, job, hashing in (
+        (ledger.URL_DUPLICATE, settings.url_duplicates, urls.hashing(settings.url_duplicates)),
+        (
+            ledger.EXACT_DUPLICATE,
+            settings.exact_duplicates,
+            exact.hashing(settings.exact_duplicates.normalised),
+        ),
+    ):
+        high, low, hashed = hashing.hashes(table) if job.enabled else (rows["doc_id"], 0, present)
+        key = pd.DataFrame({"high": high, "low": low, "scope": scope.labels(table, job.scope)})
+        yield from _wrong_choice(rows.assign(group=_groups(key)), present & hashed, fate)
+        present = present & (rows["fate"] != fate).to_numpy()
+    near = present & (rows["cluster"] != 0).to_numpy()
+    yield from _wrong_choice(rows.assign(group=rows["cluster"]), near, ledger.NEAR_DUPLICATE)
+
+
+def _groups(key: pd.DataFrame) -> np.ndarray:
+    """int64[d], equal where the whole key is."""
+    return key.groupby(list(key.columns), sort=False).ngroup().to_numpy()
+
+
+def _wrong_choice(rows: pd.DataFrame, present: np.ndarray, fate: str) -> Iterator[str]:
+    """One line where a step dropped other documents than all but the best of each group, or for another's sake."""
+    here = rows[present]
+    doc_id, protected = here["doc_id"].to_numpy(), here["protected"].to_numpy()
+    best = keep.best(here["group"].to_numpy(), protected, here["rank"].to_numpy(), doc_id)
+    gone = (here["fate"] == fate).to_numpy()
+    wrong = (gone != ((doc_id != best) & ~protected)) | (gone & (here["kept_by"].to_numpy() != best))
+    wrong_elsewhere = ~present & (rows["fate"] == fate).to_numpy()
+    if wrong.any() or wrong_elsewhere.any():
+        first = doc_id[wrong][0] if wrong.any() else rows["doc_id"].to_numpy()[wrong_elsewhere][0]
+        yield (
+            f"{fate}: {wrong.sum() + wrong_elsewhere.sum():,} documents are dropped or kept otherwise than their "
+            f"hashes and the policy say, doc_id {first} first"
+        )
 
 
 def check_validation(output: Output) -> Iterator[str]:
@@ -331,6 +404,7 @@ CHECKS: list[Callable[[Output], Iterator[str]]] = [
     check_identity,
     check_places,
     check_fates,
+    check_duplicates,
     check_validation,
     check_texts,
 ]

@@ -5,6 +5,7 @@ Each split of the sources becomes three files in `OUT/annotate`, named after the
 """
 
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import ledger, sources, steps
+from jobs.duplicate_settings import NormalisedText
 from jobs.errors import UserError
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, finish_task, map_tasks
-from jobs.text import text_buffers, text_hashes
+from jobs.text import normalised, text_buffers, text_hashes
 from jobs.tokens import encoder
 from kernels import minhash, packing, permutation, words
 
@@ -59,6 +61,7 @@ class Step:
     dtype: str  # of the token store and the shards
     check_share: float
     extra: tuple[tuple[str, pa.DataType], ...] = ()  # columns that the sources add to the ledger
+    normalised: NormalisedText | None = None  # how texts are compared, where not as they are
 
     @property
     def carried(self) -> list[tuple[str, pa.DataType]]:
@@ -73,6 +76,7 @@ class Step:
                 *ledger.IDENTITY,
                 *self.carried,
                 *ledger.MEASURED,
+                *([(ledger.NORMALISED_HASH, pa.binary(16))] if self.normalised else []),
                 ("fate", pa.string()),
                 ("start", pa.int64()),
             ]
@@ -147,6 +151,7 @@ def annotate_batch(split: sources.Split, batch: sources.Batch, step: Step) -> An
         "n_tokens": n_tokens,
         "text_hash": text_hashes(data, offsets),
         "token_hash": packing.slice_hashes(tokens, _starts(n_tokens), n_tokens),
+        **_normalised_hashes(text, step),
         "fate": documents.fate,
         "start": _starts(n_tokens),
     }
@@ -176,6 +181,14 @@ def _encode(
             f"doc_id {doc_ids[kept[error.row]]}: {error}; set tokenizer.engine to reference, and report it"
         ) from None
     return ids.astype(step.dtype, copy=False), counts
+
+
+def _normalised_hashes(text: pa.Array, step: Step) -> dict[str, pa.Array]:
+    if step.normalised is None:
+        return {}
+    rules = step.normalised
+    texts = normalised(text, case=rules.case, white_space=rules.white_space, unicode=rules.unicode)
+    return {ledger.NORMALISED_HASH: text_hashes(*text_buffers(texts))}
 
 
 def _checked(doc_ids: np.ndarray, share: float) -> np.ndarray:
@@ -267,8 +280,14 @@ def step_fingerprint(run: "Run") -> str:
         tokenizer=run.fingerprints["tokenizer"],
         dtype=run.config.shards.dtype,
         unicode=words.unicode_version(),
+        normalised=_rules(run) and [unicodedata.unidata_version, _rules(run).model_dump()],  # type: ignore[union-attr]
         versions=fingerprint.versions("pyarrow", "gigatoken", "tokenizers", "tiktoken"),
     )
+
+
+def _rules(run: "Run") -> NormalisedText | None:
+    settings = run.config.exact_duplicates
+    return settings.normalise if settings.normalised else None
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
@@ -288,6 +307,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         dtype=run.dtype,
         check_share=run.config.tokenizer.check_share,
         extra=tuple(ledger.extra_columns(run.sources)),
+        normalised=_rules(run),
     )
     return annotate(run, job, run.splits, step, NAME)
 

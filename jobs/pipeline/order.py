@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 
 from jobs import ledger
 from jobs.errors import UserError
-from jobs.pipeline.near_duplicates import Clusters
+from jobs.pipeline.duplicates.dropped import REPEATED, Dropped, find
+from jobs.pipeline.duplicates.near import Clusters
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from jobs.runtime.context import Run
 
 NAME = "order"
+STEPS = {ledger.URL_DUPLICATE: "url_duplicates", ledger.EXACT_DUPLICATE: "exact_duplicates"}  # fate -> job
 DOCUMENTS_PER_RANGE = 1_000_000  # a worker sorts so many at a time
 
 ROWS = columns(
@@ -54,6 +56,7 @@ SUMMARY = columns(
 class Decisions:
     """What decides a document's fate once the whole corpus was seen."""
 
+    dropped: tuple[tuple[str, Path], ...]  # fate and folder of the steps before near-duplicates, in order
     clusters: Path  # folder
     reference_hashes: Path
     min_tokens: int
@@ -61,7 +64,7 @@ class Decisions:
     def fates(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Of an annotated split: fate object[d] (None: kept), cluster and kept_by uint64[d], overlaps bool[d].
 
-        The order is the seed's: what was unusable, then near-duplicates, then the length floor.
+        The order: what was unusable, then URL, exact and near-duplicates, then the length floor (the seed's).
         """
         clusters = Clusters(self.clusters)
         doc_ids = table["doc_id"].to_numpy()
@@ -72,14 +75,22 @@ class Decisions:
             clusters.cluster[place[clustered]],
             clusters.kept_by[place[clustered]],
         )
+        kept_by[~clustered] = 0
         fate = table["fate"].to_numpy(zero_copy_only=False).astype(object)
-        alive = np.asarray(pc.is_null(table["fate"]))
-        duplicate = alive & (kept_by != doc_ids)
+        alive = np.asarray(pc.is_null(table["fate"])).copy()
+        overlaps = clusters.touched(table, self.reference_hashes)
+        for name, folder in self.dropped:
+            step = Dropped(folder)
+            found = step.find(doc_ids)
+            gone = found >= 0
+            fate[gone], kept_by[gone] = name, step.kept_by[found[gone]]
+            alive &= ~gone
+            overlaps |= find(folders.load(folders.local_copy(folder / REPEATED)), doc_ids) >= 0
+        duplicate = alive & clustered & (kept_by != doc_ids)
         fate[duplicate] = ledger.NEAR_DUPLICATE
         fate[alive & ~duplicate & (table["n_tokens"].to_numpy() < self.min_tokens)] = ledger.MIN_TOKENS
-        overlaps = clusters.touched(table, self.reference_hashes)
         overlaps[clustered] |= clusters.overlaps[place[clustered]].astype(bool)
-        return fate, np.where(clustered, cluster, 0), np.where(clustered, kept_by, 0), overlaps
+        return fate, np.where(clustered, cluster, 0), kept_by, overlaps
 
 
 def order_rows(
@@ -217,13 +228,16 @@ def job_fingerprint(run: "Run") -> str:
         order=config.order.model_dump(),
         min_tokens=config.length.min_tokens,
         validation=[config.validation.tokens, config.validation.fraction],
-        upstream=[run.fingerprints[name] for name in ("annotate", "references", "near_duplicates")],
+        upstream=[
+            run.fingerprints[name] for name in (*STEPS.values(), "annotate", "references", "near_duplicates")
+        ],
     )
 
 
 def decisions(run: "Run") -> Decisions:
     """What decides fates in this run."""
-    return Decisions(run.out / "near_duplicates", run.reference_hashes, run.config.length.min_tokens)
+    dropped = tuple((fate, run.out / job) for fate, job in STEPS.items())
+    return Decisions(dropped, run.out / "near_duplicates", run.reference_hashes, run.config.length.min_tokens)
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
@@ -289,5 +303,11 @@ def _why_none(run: "Run", documents: int) -> str:
     fates = pd.concat(folders.read_table(paths.rows, columns=["fate"]).to_pandas() for paths in run.annotated)
     counts = {str(fate): int(n) for fate, n in fates["fate"].value_counts().items()}
     if rest := documents - sum(counts.values()):
-        counts[f"{ledger.NEAR_DUPLICATE} or length.min_tokens ({run.config.length.min_tokens})"] = rest
+        counts[f"{_duplicate_fates(run)} or length.min_tokens ({run.config.length.min_tokens})"] = rest
     return "dropped were " + ", ".join(f"{n:,} by {fate}" for fate, n in counts.items())
+
+
+def _duplicate_fates(run: "Run") -> str:
+    """Of the steps on duplicates that are on."""
+    fates = [fate for fate, job in STEPS.items() if getattr(run.config, job).enabled]
+    return ", ".join([*fates, ledger.NEAR_DUPLICATE])

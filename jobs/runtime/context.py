@@ -11,6 +11,7 @@ from jobs import steps
 from jobs.config import Config, Source, Tokenizer
 from jobs.errors import UserError
 from jobs.pipeline import inventory
+from jobs.pipeline.duplicates import keep
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import cluster, folders
 from jobs.runtime.checkpoint import Checkpoint
@@ -153,6 +154,7 @@ class Run:
         """Refuse an existing tokenizer, a model or a list that cannot be used, before any work."""
         for source in (*self.sources, *self.reference_sources):
             steps.check(source)
+        keep.check(self.config)
         if self.config.tokenizer.path:
             coder = encoder.load(
                 encoder_spec(self.config.tokenizer, folders.located(self.config.tokenizer.path))
@@ -180,6 +182,11 @@ class Run:
         _ = self.resources  # refused here if no worker has them
         refuse_absent_columns(self.sources, self.inventory)
         refuse_absent_columns(self.reference_sources, self.reference_inventory)
+        if self.config.url_duplicates.enabled and not with_urls:
+            raise UserError(
+                "url_duplicates.enabled is true, but no file has URLs; say with columns.url where they are, or set it "
+                "to false"
+            )
         # A byte-level tokenizer makes at most one token of a byte, and one ends each document.
         most = self.inventory.n_bytes + documents
         wanted = self.config.validation.target(0)

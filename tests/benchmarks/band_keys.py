@@ -162,11 +162,13 @@ def _cpu_time() -> float:
 
 def measure(splits: list[SplitPaths], documents: int, most_links: int) -> list[str]:
     """Seconds, peak memory, rows shuffled, and what was found."""
-    from jobs.pipeline import near_duplicates
+    from jobs.pipeline.duplicates import near as near_duplicates
     from jobs.pipeline.duplicates import components, repeats
     from jobs.runtime import folders
     from jobs.runtime.checkpoint import Checkpoint
     from jobs.runtime.cluster import connected
+    from jobs.duplicate_settings import Keep
+    from jobs.pipeline.duplicates.keep import Policy
     from jobs.runtime.console import Console
 
     job = Checkpoint(splits[0].folder / "job", "benchmark")
@@ -179,7 +181,8 @@ def measure(splits: list[SplitPaths], documents: int, most_links: int) -> list[s
         found = components.merged(client, Console(), job, most_links, near_duplicates.merge_forests)
         edges = found[found["kind"] == near_duplicates.EDGE].sort_values("node")
         stars = edges[["node", "root"]].to_numpy(np.uint64)
-        near_duplicates.keep_list(stars, 1)
+        ranks = Policy(Keep()).random_ranks(stars[:, 0])
+        near_duplicates.keep_list(stars, ranks, np.zeros(len(stars), bool))
         seconds, cpu = time.perf_counter() - begun, _cpu_time() - cpu
     folders.remove_folder(job.folder)
     shuffled = int(found.loc[found["kind"] == near_duplicates.SHUFFLED, "node"].sum())

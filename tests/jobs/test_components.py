@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.pipeline import near_duplicates
+from jobs.pipeline.duplicates import near as near_duplicates
 from jobs.pipeline.duplicates import components
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.console import Console

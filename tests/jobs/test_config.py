@@ -23,17 +23,17 @@ def test_presets_are_valid_and_survive_a_round_trip(preset: str) -> None:
 def test_presets_and_files_lie_on_top_of_each_other(tmp_path: Path) -> None:
     own = tmp_path / "own,with comma.yaml"
     own.write_text(
-        "{sources: [{name: web, path: data}], near_duplicates: {keep_seed: 7}, shards: {name: own}}"
+        "{sources: [{name: web, path: data}], near_duplicates: {hash_seed: 7}, shards: {name: own}}"
     )
-    loaded = config.load("fineweb-edu,seed-128", ["near_duplicates.keep_seed=3"])
+    loaded = config.load("fineweb-edu,seed-128", ["near_duplicates.hash_seed=3"])
     near = loaded.near_duplicates
-    assert (near.hashes, near.bands, near.rows, near.keep_seed) == (128, 8, 16, 3)
+    assert (near.hashes, near.bands, near.rows, near.hash_seed) == (128, 8, 16, 3)
     assert loaded.sources == config.load("fineweb-edu").sources
     assert config.load(str(own)).shards.name == "own"
     plain = own.rename(tmp_path / "own.yaml")
     layered = config.load(f"fineweb-edu,{plain},seed-128")
     assert [source.path for source in layered.sources] == ["data"]
-    assert (layered.near_duplicates.keep_seed, layered.near_duplicates.bands) == (7, 8)
+    assert (layered.near_duplicates.hash_seed, layered.near_duplicates.bands) == (7, 8)
     assert layered.validation.tokens == 15_000_000
     with pytest.raises(UserError, match="'seed-129': neither a preset"):
         config.load("fineweb-edu,seed-129")

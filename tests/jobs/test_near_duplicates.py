@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import ledger
-from jobs.pipeline import near_duplicates
+from jobs.duplicate_settings import Keep
+from jobs.pipeline.duplicates import near as near_duplicates
+from jobs.pipeline.duplicates.keep import Policy
 from jobs.pipeline.paths import SplitPaths
 from jobs.run import main
 from kernels import bands
@@ -40,6 +42,11 @@ def seeds_clusters(doc_ids: np.ndarray, signatures: np.ndarray, n_bands: int, ro
         (int(doc_ids[a]), int(doc_ids[b])) for a, b in seeds_pairs(signatures, n_bands, rows)
     )
     return {node: min(part) for part in networkx.connected_components(graph) for node in part}
+
+
+def seeded_keep_list(forest: np.ndarray, seed: int) -> np.ndarray:
+    ranks = Policy(Keep(seed=seed)).random_ranks(forest[:, 0])
+    return near_duplicates.keep_list(forest, ranks, np.zeros(len(forest), bool))
 
 
 def write_split(
@@ -144,19 +151,19 @@ def test_the_kept_document_depends_on_the_cluster_alone(ids: list[int], seed: in
     roots = np.concatenate([np.full(half, nodes[0]), np.full(len(nodes) - half, nodes[half])]).astype(
         np.uint64
     )
-    kept = near_duplicates.keep_list(np.column_stack((nodes, roots)), seed)
+    kept = seeded_keep_list(np.column_stack((nodes, roots)), seed)
     for root in np.unique(roots):
         chosen = np.unique(kept[roots == root])
         assert len(chosen) == 1
         assert chosen[0] in nodes[roots == root]
-        alone = near_duplicates.keep_list(np.column_stack((nodes, roots))[roots == root], seed)
+        alone = seeded_keep_list(np.column_stack((nodes, roots))[roots == root], seed)
         assert (alone == chosen[0]).all()
 
 
 def test_the_choice_is_random(tmp_path: Path) -> None:
     kept = set()
     for seed in range(200):
-        kept |= set(near_duplicates.keep_list(np.array([[1, 1], [2, 1], [3, 1]], np.uint64), seed).tolist())
+        kept |= set(seeded_keep_list(np.array([[1, 1], [2, 1], [3, 1]], np.uint64), seed).tolist())
     assert kept == {1, 2, 3}
 
 

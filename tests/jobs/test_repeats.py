@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.pipeline import near_duplicates
+from jobs.pipeline.duplicates import near as near_duplicates
 from jobs.pipeline.duplicates import repeats
 from jobs.pipeline.paths import SplitPaths
 from kernels import bands, minhash, permutation

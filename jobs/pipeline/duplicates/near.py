@@ -7,6 +7,7 @@ the components are the same, and the largest bucket is bounded by the number of 
 whole corpus, nearly all of them, stay out of the shuffle altogether (`duplicates.repeats`).
 """
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from jobs.pipeline.duplicates import components, repeats, verification
+from jobs.pipeline.duplicates import components, dropped, keep, repeats, scope, verification
 from jobs.pipeline.duplicates.components import FOREST
+from jobs.pipeline.duplicates.dropped import find as _find
+from jobs.pipeline.duplicates.keep import Policy
 from jobs.pipeline.duplicates.repeats import Repeats
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.text import hash_prefixes
-from kernels import bands, permutation, union_find
+from kernels import bands, union_find
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     from jobs.runtime.context import Run
 
 NAME = "near_duplicates"
+EARLIER = ["url_duplicates", "exact_duplicates"]
+WIDE = "corpus"  # subfolder, while it runs, of the forest over the whole corpus where the scope is another
 CLUSTERS, OVERLAPS = "clusters.arrow", "overlaps.npy"
 
 # What a row of the shuffled frame says about `node`, a doc_id.
@@ -46,20 +51,42 @@ KEYS = columns(
     kind="int8",
 )
 KEYS_IN_A_PARTITION = 4_000_000  # of the shuffle, at most: 100 MB, should all of them repeat but in no split
+RANKS = columns(
+    doc_id="uint64",
+    rank="uint64",
+    protected="bool",
+)
 SCHEMA = pa.schema(
     [("doc_id", pa.uint64()), ("cluster", pa.uint64()), ("kept_by", pa.uint64()), ("overlaps", pa.uint8())]
 )
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Which documents are compared: within which scope, and what the steps before had dropped."""
+
+    scope: str = scope.CORPUS
+    earlier: tuple[Path, ...] = ()
+
+
+EVERYTHING = Compared()
+
+
 # ---------------------------------------------------------------- partition functions
 
 
-def band_rows(paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats | None = None) -> pd.DataFrame:
+def band_rows(
+    paths: SplitPaths,
+    n_bands: int,
+    rows: int,
+    repeated: Repeats | None = None,
+    compared: Compared = EVERYTHING,
+) -> pd.DataFrame:
     """One MEMBER row for each band key of a split, and an EDGE to its smallest document for all others.
 
     Only keys that may occur twice, where it is known which.
     """
-    doc_ids, keys, _ = _keys_of_split(paths, n_bands, rows)
+    doc_ids, keys, _ = _keys_of_split(paths, n_bands, rows, compared)
     flat, nodes = keys.ravel(), np.repeat(doc_ids, n_bands)
     if repeated is not None:
         chosen = repeated.among(flat)
@@ -91,16 +118,18 @@ def reference_rows(
     paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats | None = None
 ) -> pd.DataFrame:
     """One REFERENCE row for each band key of a split of a reference set, where it may occur twice."""
-    keys = np.unique(_keys_of_split(paths, n_bands, rows)[1])
+    keys = np.unique(_keys_of_split(paths, n_bands, rows, EVERYTHING)[1])
     if repeated is not None:
         keys = keys[repeated.among(keys)]
     nothing = np.zeros(len(keys), np.uint64)
     return _frame(KEYS, key=keys, node=nothing, root=nothing, kind=REFERENCE)
 
 
-def member_rows(paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats, base: int) -> pd.DataFrame:
+def member_rows(
+    paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats, base: int, compared: Compared
+) -> pd.DataFrame:
     """One MEMBER row for each document and key that may occur twice; its root is the document's place, from `base`."""
-    doc_ids, keys, places = _keys_of_split(paths, n_bands, rows)
+    doc_ids, keys, places = _keys_of_split(paths, n_bands, rows, compared)
     chosen = repeated.among(keys)
     document, _ = np.nonzero(chosen)
     return _frame(
@@ -112,13 +141,19 @@ def member_rows(paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats, b
     )
 
 
-def _keys_of_split(paths: SplitPaths, n_bands: int, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """doc_ids uint64[d], band keys uint64[d, b] and rows int64[d] of documents with words that were not dropped."""
-    table = folders.read_table(paths.rows, columns=["doc_id", "n_words", "fate"])
-    comparable = (table["n_words"].to_numpy() > 0) & np.asarray(table["fate"].is_null())
-    signatures = folders.load(paths.signatures)[comparable]
-    keys = bands.band_keys(signatures, n_bands, rows)
-    return table["doc_id"].to_numpy()[comparable], keys, np.flatnonzero(comparable)
+def _keys_of_split(
+    paths: SplitPaths, n_bands: int, rows: int, compared: Compared
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """doc_ids uint64[d], band keys uint64[d, b] and rows int64[d] of documents with words that were not dropped.
+
+    A scope's label is a part of its keys, so that equal bands of different crawls or sources do not meet.
+    """
+    wanted = ["doc_id", "n_words", "fate", *scope.columns(compared.scope)]
+    table = folders.read_table(paths.rows, columns=wanted)
+    comparable = (table["n_words"].to_numpy() > 0) & dropped.taking_part(table, compared.earlier)
+    keys = bands.band_keys(folders.load(paths.signatures)[comparable], n_bands, rows)
+    labels = scope.labels(table, compared.scope)[comparable]
+    return table["doc_id"].to_numpy()[comparable], keys ^ labels[:, None], np.flatnonzero(comparable)
 
 
 def forest_of_buckets(rows: pd.DataFrame) -> pd.DataFrame:
@@ -192,6 +227,7 @@ def forests(
     documents: int,
     folder: Path,
     tasks: int,
+    compared: Compared = EVERYTHING,
 ) -> "dd.DataFrame":
     """Star forests of about so many documents' band keys; `duplicates.components` makes one of them.
 
@@ -199,8 +235,8 @@ def forests(
     2. Shuffle those, equal keys together.
     3. Make stars of the buckets, and a forest of each partition's.
     """
-    chosen = [(band_rows, paths) for paths in splits]
-    keys = _shuffled(chosen, splits, references, n_bands, rows, documents, folder, tasks)
+    chosen = [(partial(band_rows, compared=compared), paths) for paths in splits]
+    keys = _shuffled(chosen, splits, references, n_bands, rows, documents, folder, tasks, compared)
     return keys.map_partitions(forest_of_buckets, meta=FOREST)
 
 
@@ -211,12 +247,18 @@ def verified_forests(
     documents: int,
     folder: Path,
     tasks: int,
+    compared: Compared,
 ) -> "dd.DataFrame":
     """`forests` of the candidates that `duplicates.verification` finds similar enough."""
     settings = run.config.near_duplicates
     starts = verification.bases(splits).tolist()
-    chosen = [(partial(member_rows, base=base), paths) for paths, base in zip(splits, starts, strict=True)]
-    members = _shuffled(chosen, splits, references, settings.bands, settings.rows, documents, folder, tasks)
+    chosen = [
+        (partial(member_rows, base=base, compared=compared), paths)
+        for paths, base in zip(splits, starts, strict=True)
+    ]
+    members = _shuffled(
+        chosen, splits, references, settings.bands, settings.rows, documents, folder, tasks, compared
+    )
     return verification.links(run, splits, members, folder, members.npartitions, REFERENCE)
 
 
@@ -229,11 +271,12 @@ def _shuffled(
     documents: int,
     folder: Path,
     tasks: int,
+    compared: Compared,
 ) -> "dd.DataFrame":
     import dask
     import dask.dataframe as dd
 
-    keys_of = partial(_flat_keys, n_bands=n_bands, rows=rows)
+    keys_of = partial(_flat_keys, n_bands=n_bands, rows=rows, compared=compared)
     repeated = repeats.graph([*splits, *references], keys_of, documents * n_bands, folder, tasks)
     sources = [*chosen, *((reference_rows, paths) for paths in references)]
     frames = [
@@ -243,8 +286,8 @@ def _shuffled(
     return keys.shuffle("key", npartitions=max(tasks, documents * n_bands // KEYS_IN_A_PARTITION))
 
 
-def _flat_keys(paths: SplitPaths, n_bands: int, rows: int) -> np.ndarray:
-    return _keys_of_split(paths, n_bands, rows)[1].ravel()
+def _flat_keys(paths: SplitPaths, n_bands: int, rows: int, compared: Compared) -> np.ndarray:
+    return _keys_of_split(paths, n_bands, rows, compared)[1].ravel()
 
 
 # ---------------------------------------------------------------- what was found
@@ -271,19 +314,28 @@ class Clusters:
         return direct | (_find(references, hash_prefixes(table["text_hash"])) >= 0)
 
 
-def _find(ordered: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    if not len(ordered):
-        return np.full(len(wanted), -1)
-    place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    return np.where(ordered[place] == wanted, place, -1)
+def keep_list(forest: np.ndarray, ranks: np.ndarray, protected: np.ndarray) -> np.ndarray:
+    """uint64[n] document kept in place of each row of a star forest uint64[n, 2]: the best, or itself if protected."""
+    return np.where(protected, forest[:, 0], keep.best(forest[:, 1], protected, ranks, forest[:, 0]))
 
 
-def keep_list(forest: np.ndarray, seed: int) -> np.ndarray:
-    """uint64[n] document kept in place of each row of a star forest uint64[n, 2]: a seeded random choice."""
-    nodes, roots = forest[:, 0], forest[:, 1]
-    order = np.lexsort((permutation.keyed_hash(nodes, permutation.key("keep", seed)), roots))
-    first = _run_starts(roots[order])
-    return nodes[order][first][np.searchsorted(roots[order][first], roots)]
+def beside_another(forest: np.ndarray, kept_by: np.ndarray) -> np.ndarray:
+    """bool[n]: of the node's component in a star forest more than one document is kept."""
+    roots, place = np.unique(forest[:, 1], return_inverse=True)
+    kept = np.bincount(place, weights=forest[:, 0] == kept_by, minlength=len(roots))
+    return kept[place] > 1
+
+
+def ranks_of_split(paths: SplitPaths, first_row: int, doc_ids: Path, policy: Policy) -> pd.DataFrame:
+    """What the policy says about the documents of a split that are in a cluster."""
+    table = folders.read_table(paths.rows, columns=policy.columns)
+    clustered = _find(Clusters(doc_ids).doc_id, table["doc_id"].to_numpy()) >= 0
+    columns = {
+        "doc_id": table["doc_id"].to_numpy(),
+        "rank": policy.ranks(table, first_row),
+        "protected": policy.protected(table),
+    }
+    return pd.DataFrame(columns)[clustered].astype(RANKS.dtypes)
 
 
 # ---------------------------------------------------------------- the job
@@ -294,52 +346,37 @@ def job_fingerprint(run: "Run") -> str:
     near = run.config.near_duplicates
     unused = {"tree_edges", *(["threshold"] if near.verify == "none" else [])}
     settings = near.model_dump(exclude=unused)
-    upstream = {name: run.fingerprints[name] for name in ("annotate", "references")}
-    return fingerprint.fingerprint(__name__, settings=settings, **upstream)
+    upstream = {name: run.fingerprints[name] for name in ("annotate", "references", *EARLIER)}
+    return fingerprint.fingerprint(__name__, settings=settings, keep=run.config.keep.model_dump(), **upstream)
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
-    """Find the clusters, choose whom to keep, and mark what overlaps a reference set."""
-    import dask.dataframe as dd
-
+    """Find the clusters, choose whom to keep, and mark what overlaps a reference set or another kept document."""
     resumed = components.begin(job)
     settings = run.config.near_duplicates
-    splits = run.annotated
-    references = run.referenced
-    found = FOREST
-    if settings.enabled and splits:
-        tasks = sum(run.client.nthreads().values())
-        documents = run.totals()["documents"] * (len(splits) + len(references)) // len(splits)
-        scratch = job.folder / repeats.FOLDER
-        if not resumed:
-            if settings.verify == "none":
-                graph = forests(splits, references, settings.bands, settings.rows, documents, scratch, tasks)
-            else:
-                graph = verified_forests(run, splits, references, documents, scratch, tasks)
-            components.commit_forests(run.client, run.console, job, graph, **run.totals())
-            folders.remove_folder(scratch)
-        found = components.merged(run.client, run.console, job, settings.tree_edges, merge_forests)
-    edges = found[found["kind"] == EDGE].sort_values("node")
-    stars = edges[["node", "root"]].to_numpy(np.uint64)
-    kept_by = keep_list(stars, settings.keep_seed)
-    overlaps = np.unique(found.loc[found["kind"] == REFERENCE, "node"].to_numpy(np.uint64))
-    with checkpoint.written(job.folder / OVERLAPS) as file:
-        np.save(file, overlaps)
-    _write(job.folder, stars, kept_by, np.zeros(len(stars), np.uint8))
-    flagged = np.empty(0, np.uint64)
-    if len(stars):
-        graph = dd.from_map(
-            flagged_clusters,
-            splits,
-            folder=job.folder,
-            reference_hashes=run.reference_hashes,
-            meta=columns(cluster="uint64"),
-            label="reference-overlap",
-        )
-        with run.console.job("overlap", len(splits), "splits", **run.totals()) as meter:
-            flagged = np.unique(gather(run.client, graph, meter)["cluster"].to_numpy(np.uint64))
-        _write(job.folder, stars, kept_by, np.isin(stars[:, 1], flagged).astype(np.uint8))
+    within = settings.scope
+    found = _forest_of(run, job, resumed, within, references=within == scope.CORPUS)
+    stars, marks = _stars(found)
+    wide = stars
+    if within != scope.CORPUS:
+        # Validation has to be clean of near-copies in the whole corpus, so its clusters are wanted in any scope.
+        beneath = checkpoint.Checkpoint(job.folder / WIDE, job.fingerprint)
+        resumed = components.begin(beneath)
+        wide, marks = _stars(_forest_of(run, beneath, resumed, scope.CORPUS, references=True))
+        folders.remove_folder(beneath.folder)
+    _write(job.folder, stars, stars[:, 0], np.zeros(len(stars), np.uint8), marks)
+    kept_by = _kept_by(run, job.folder, stars)
+    place = _find(stars[:, 0], wide[:, 0])
+    kept_of_wide = np.where(place >= 0, kept_by[place], wide[:, 0]) if len(stars) else wide[:, 0]
+    beside = wide[beside_another(wide, kept_of_wide), 0]
+    _write(job.folder, wide, wide[:, 0], np.zeros(len(wide), np.uint8), marks)
+    flagged = _flagged(run, job.folder) if len(wide) else np.empty(0, np.uint64)
+    overlapping = wide[np.isin(wide[:, 1], flagged), 0]
+    overlaps = np.isin(stars[:, 0], overlapping).astype(np.uint8)
+    alone = np.setdiff1d(overlapping, stars[:, 0])  # in a cluster of the corpus, in none of its scope
+    _write(job.folder, stars, kept_by, overlaps, np.unique(np.concatenate((marks, beside, alone))))
     roots, sizes = np.unique(stars[:, 1], return_counts=True)
+    wide_roots = np.unique(wide[:, 1])
     return {
         "rows_shuffled": int(found.loc[found["kind"] == SHUFFLED, "node"].sum()),
         **verification.figures(found, settings.verify),
@@ -347,11 +384,89 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "clustered_documents": len(stars),
         "largest_cluster": int(sizes.max(initial=0)),
         "clusters_overlapping_references": len(flagged),
-        "documents_overlapping_references_directly": len(overlaps),
+        "documents_overlapping_references_directly": len(marks),
+        "documents_kept_beside_a_near_copy": len(beside),
+        "in_clusters_by_scope": {
+            within: [len(stars), len(roots)],
+            scope.CORPUS: [len(wide), len(wide_roots)],
+        },
     }
 
 
-def _write(folder: Path, stars: np.ndarray, kept_by: np.ndarray, overlaps: np.ndarray) -> None:
+def _forest_of(
+    run: "Run", job: checkpoint.Checkpoint, resumed: bool, within: str, references: bool
+) -> pd.DataFrame:
+    """Rows of one star forest of the candidates of a scope, with the documents that are a reference's."""
+    settings, splits = run.config.near_duplicates, run.annotated
+    if not settings.enabled or not splits:
+        return FOREST
+    sets = run.referenced if references else []
+    tasks = sum(run.client.nthreads().values())
+    documents = run.totals()["documents"] * (len(splits) + len(sets)) // len(splits)
+    compared = Compared(within, tuple(run.out / job for job in EARLIER))
+    scratch = job.folder / repeats.FOLDER
+    if not resumed:
+        if settings.verify == "none":
+            graph = forests(
+                splits, sets, settings.bands, settings.rows, documents, scratch, tasks, compared
+            )
+        else:
+            graph = verified_forests(run, splits, sets, documents, scratch, tasks, compared)
+        components.commit_forests(run.client, run.console, job, graph, **run.totals())
+        folders.remove_folder(scratch)
+    return components.merged(run.client, run.console, job, settings.tree_edges, merge_forests)
+
+
+def _stars(found: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Star forest uint64[n, 2], and documents uint64[m] that are a reference's."""
+    stars = found[found["kind"] == EDGE].sort_values("node")[["node", "root"]].to_numpy(np.uint64)
+    return stars, np.unique(found.loc[found["kind"] == REFERENCE, "node"].to_numpy(np.uint64))
+
+
+def _kept_by(run: "Run", folder: Path, stars: np.ndarray) -> np.ndarray:
+    """uint64[n] document kept in place of each row of the star forest, by the run's policy."""
+    import dask.dataframe as dd
+
+    if not len(stars):
+        return np.empty(0, np.uint64)
+    if not Policy(run.config.keep).needs_rows:
+        ranks = Policy(run.config.keep).random_ranks(stars[:, 0])
+        return keep_list(stars, ranks, np.zeros(len(stars), bool))
+    graph = dd.from_map(
+        ranks_of_split,
+        run.annotated,
+        keep.first_rows(run),
+        doc_ids=folder,
+        policy=keep.policy(run),
+        meta=RANKS,
+        label="keep-ranks",
+    )
+    with run.console.job("keep", len(run.annotated), "splits", **run.totals()) as meter:
+        ranks = gather(run.client, graph, meter).sort_values("doc_id")
+    return keep_list(stars, ranks["rank"].to_numpy(np.uint64), ranks["protected"].to_numpy(bool))
+
+
+def _flagged(run: "Run", folder: Path) -> np.ndarray:
+    """uint64[n] the clusters in the folder that overlap a reference set."""
+    import dask.dataframe as dd
+
+    graph = dd.from_map(
+        flagged_clusters,
+        run.annotated,
+        folder=folder,
+        reference_hashes=run.reference_hashes,
+        meta=columns(cluster="uint64"),
+        label="reference-overlap",
+    )
+    with run.console.job("overlap", len(run.annotated), "splits", **run.totals()) as meter:
+        return np.unique(gather(run.client, graph, meter)["cluster"].to_numpy(np.uint64))
+
+
+def _write(
+    folder: Path, stars: np.ndarray, kept_by: np.ndarray, overlaps: np.ndarray, marks: np.ndarray
+) -> None:
     table = pa.table([stars[:, 0], stars[:, 1], kept_by, overlaps], schema=SCHEMA)
     with checkpoint.written(folder / CLUSTERS) as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(table)
+    with checkpoint.written(folder / OVERLAPS) as file:
+        np.save(file, marks)

@@ -1,0 +1,267 @@
+"""URLs in a canonical form: which spellings stand for one page.
+
+What RFC 3986, section 6.2, calls equivalent, and what crawlers do beyond it. Unlike `kernels.urls`, whose normal form
+serves block-lists, it keeps what may matter to a server: the case of the path, the user, the port.
+
+Dimensions: bytes n, URLs d, patterns p.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.accelerate import inlined, kernel
+from kernels.arrays import check_offsets, check_slices, read_only
+from kernels.urls import _is_digit, _is_in_scheme, _is_letter, _lower, _nibble, _trimmed
+
+SLASH, QUESTION, NUMBER, AND, EQUALS, COLON, AT, PERCENT, STAR, DOT, MINUS, UNDERSCORE, TILDE = (
+    b"/?#&=:@%*.-_~"
+)
+HEXADECIMAL = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+OTHER, HTTP, HTTPS = range(3)
+
+
+class Rules(NamedTuple):
+    """Which differences do not matter; see `jobs.duplicate_settings.UrlDuplicates`."""
+
+    ignore_scheme: bool
+    lower_host: bool
+    www: bool
+    default_port: bool
+    percent_encoding: bool
+    fragment: bool
+    trailing_slash: bool
+
+
+def canonical_form(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    rules: Rules,
+    patterns: tuple[bytes, ...],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """URLs in their canonical form, white space around them left out.
+
+    Parameters
+    ----------
+    data : uint8[n]
+        Bytes that hold the URLs.
+    starts, ends : int64[d]
+        Where each URL lies.
+    rules
+        What does not matter.
+    patterns
+        Names of query parameters that are left out, in lower case; those that end in `*` begin a name.
+
+    Returns
+    -------
+    uint8[m], int64[d + 1]
+        The forms, one after another, and where each begins and ends.
+
+    Raises
+    ------
+    ValueError
+        When a slice reaches out of `data`.
+    """
+    data = read_only(data, np.uint8)
+    starts, ends = read_only(starts, np.int64), read_only(ends, np.int64)
+    check_slices(starts, ends, len(data))
+    names = read_only(np.frombuffer(b"".join(patterns), np.uint8), np.uint8)
+    bounds = read_only(np.cumsum([0, *map(len, patterns)]), np.int64)
+    check_offsets(bounds, len(names))
+    text = np.empty(int((ends - starts).sum()), np.uint8)
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    _canonical_form(data, starts, ends, rules, names, bounds, text, offsets)
+    return text[: offsets[-1]], offsets
+
+
+@kernel
+def _canonical_form(data, starts, ends, rules, names, bounds, text, offsets):
+    for i in range(len(starts)):
+        start, end = _trimmed(data, starts[i], ends[i])
+        place = offsets[i]
+        authority, scheme = _scheme(data, start, end)
+        if not rules.ignore_scheme or scheme == OTHER:
+            place = _copy_host(data, start, authority, rules.lower_host, text, place)
+        if authority > start:
+            start = authority
+            while authority < end and data[authority] not in (SLASH, QUESTION, NUMBER):
+                authority += 1
+            place = _authority(data, start, authority, scheme, rules, text, place)
+        else:
+            authority = start
+        place = _rest(data, authority, end, rules, names, bounds, text, place)
+        offsets[i + 1] = place
+
+
+@inlined
+def _scheme(data, start, end):
+    """Behind `scheme://`, and which it is; the start where there is none."""
+    place = start
+    if start < end and _is_letter(data[start]):
+        while place < end and _is_in_scheme(data[place]):
+            place += 1
+        if place + 2 < end and data[place] == COLON and data[place + 1] == SLASH and data[place + 2] == SLASH:
+            return place + 3, _which(data, start, place)
+    return start, OTHER
+
+
+@inlined
+def _which(data, start, end):
+    length = end - start
+    if length not in (4, 5):
+        return OTHER
+    http = (
+        data[start] | 32 == 104
+        and data[start + 1] | 32 == 116
+        and data[start + 2] | 32 == 116
+        and data[start + 3] | 32 == 112
+    )
+    if http and length == 4:
+        return HTTP
+    return HTTPS if http and data[start + 4] | 32 == 115 else OTHER
+
+
+@inlined
+def _copy_host(data, start, end, lower, text, place):
+    for i in range(start, end):
+        text[place] = _lower(data[i]) if lower else data[i]
+        place += 1
+    return place
+
+
+@inlined
+def _authority(data, start, end, scheme, rules, text, place):
+    """User as it is, host without what the rules leave out, port."""
+    host = start
+    for i in range(start, end):
+        if data[i] == AT:
+            host = i + 1
+    for i in range(start, host):
+        text[place] = data[i]
+        place += 1
+    if rules.www and _has_www(data, host, end):
+        host += 4
+    port = end
+    while port > host and _is_digit(data[port - 1]):
+        port -= 1
+    host_end = end
+    if rules.default_port and port > host and data[port - 1] == COLON:
+        number = _number(data, port, end)
+        default = (scheme == HTTP and number == 80) or (scheme == HTTPS and number == 443)
+        if default or port == end:
+            host_end = port - 1
+    return _copy_host(data, host, host_end, rules.lower_host, text, place)
+
+
+@inlined
+def _has_www(data, start, end):
+    return (
+        end - start > 4
+        and data[start] | 32 == 119
+        and data[start + 1] | 32 == 119
+        and data[start + 2] | 32 == 119
+        and data[start + 3] == DOT
+    )
+
+
+@inlined
+def _number(data, start, end):
+    """Of digits; no more than a port can have matter."""
+    number = np.int64(0)
+    for i in range(start, end):
+        if number < 1_000_000:
+            number = 10 * number + np.int64(data[i]) - 48
+    return number
+
+
+@inlined
+def _rest(data, start, end, rules, names, bounds, text, place):
+    """Path, query without the parameters that are left out, fragment."""
+    path_end = start
+    while path_end < end and data[path_end] not in (QUESTION, NUMBER):
+        path_end += 1
+    query_end = path_end
+    while query_end < end and data[query_end] != NUMBER:
+        query_end += 1
+    begun = place
+    place = _copy(data, start, path_end, rules.percent_encoding, text, place)
+    while rules.trailing_slash and place > begun and text[place - 1] == SLASH:
+        place -= 1
+    place = _query(data, path_end, query_end, rules.percent_encoding, names, bounds, text, place)
+    if not rules.fragment:
+        place = _copy(data, query_end, end, rules.percent_encoding, text, place)
+    return place
+
+
+@inlined
+def _query(data, start, end, decode, names, bounds, text, place):
+    """With its `?`, unless parameters are left out and nothing stays."""
+    if len(bounds) == 1:
+        return _copy(data, start, end, decode, text, place)
+    separator = QUESTION
+    while start < end:
+        start += 1  # behind the sign
+        stop = start
+        while stop < end and data[stop] != AND:
+            stop += 1
+        if stop > start and not _is_left_out(data, start, stop, names, bounds):
+            text[place] = separator
+            place = _copy(data, start, stop, decode, text, place + 1)
+            separator = AND
+        start = stop
+    return place
+
+
+@inlined
+def _is_left_out(data, start, end, names, bounds):
+    name_end = start
+    while name_end < end and data[name_end] != EQUALS:
+        name_end += 1
+    for p in range(len(bounds) - 1):
+        first, last = bounds[p], bounds[p + 1]
+        prefix = names[last - 1] == STAR
+        length = last - first - prefix
+        if name_end - start < length or (not prefix and name_end - start != length):
+            continue
+        same = 0
+        while same < length and _lower(data[start + same]) == names[first + same]:
+            same += 1
+        if same == length:
+            return True
+    return False
+
+
+@inlined
+def _copy(data, start, end, decode, text, place):
+    while start < end:
+        value = data[start]
+        if (
+            decode
+            and value == PERCENT
+            and start + 2 < end
+            and _nibble(data[start + 1]) >= 0
+            and _nibble(data[start + 2]) >= 0
+        ):
+            code = np.uint8(16 * _nibble(data[start + 1]) + _nibble(data[start + 2]))
+            start += 3
+            if _is_unreserved(code):
+                text[place] = code
+                place += 1
+            else:
+                text[place] = PERCENT
+                text[place + 1] = HEXADECIMAL[code >> 4]
+                text[place + 2] = HEXADECIMAL[code & 15]
+                place += 3
+        else:
+            text[place] = value
+            place += 1
+            start += 1
+    return place
+
+
+@inlined
+def _is_unreserved(value):
+    """RFC 3986, section 2.3."""
+    return _is_letter(value) or _is_digit(value) or value in (DOT, MINUS, UNDERSCORE, TILDE)
