@@ -92,7 +92,7 @@ def test_time_is_counted_in_cpu_seconds_so_that_a_busy_machine_decides_nothing()
 
 
 def test_a_page_gets_its_memory_whatever_the_pages_before_it_took() -> None:
-    settings = LIMITS._replace(memory=150 * 2**20)
+    settings = LIMITS._replace(memory=150 * 2**20, seconds=2.0)
     pages = ["<100mb>", "<100mb>", GOOD, "<100mb>"]
     assert extract(*pages, settings=settings) == pages
 
