@@ -203,7 +203,7 @@ def dry_run(run: "Run") -> int:
 
     splits_known = not run.has_built_in_corpus or (run.out / "corpus" / "manifest.json").exists()
     if splits_known:
-        run.refuse_impossible_sizes()
+        run.say_what_is_there()
     print(yaml.safe_dump(_said_once(run.config), sort_keys=False, allow_unicode=True))
     if splits_known:
         print(f"splits: {len(run.splits):,} of {len(run.inventory.files):,} files")

@@ -161,12 +161,16 @@ class Run:
             )
             token_dtype(self.config.shards.dtype, coder)
 
-    def refuse_impossible_sizes(self) -> None:
-        """Refuse sources without documents, settings for columns that none has, and sizes that cannot be met."""
+    def say_what_is_there(self) -> None:
+        """Files that are passed over, split no further or not readable."""
         for notice in notices_of(self.sources, self.inventory, self.config.splits.bytes):
             self.console.warn(notice)
         for bad in self.inventory.bad:
             self.console.warn(f"{bad.source}: {bad.path} cannot be read: {bad.reason}")
+
+    def refuse_impossible_sizes(self) -> None:
+        """Refuse sources without documents, settings for columns that none has, and sizes that cannot be met."""
+        self.say_what_is_there()
         documents = self.inventory.records
         if not documents:
             raise UserError(
