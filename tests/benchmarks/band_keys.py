@@ -162,13 +162,13 @@ def _cpu_time() -> float:
 
 def measure(splits: list[SplitPaths], documents: int, most_links: int) -> list[str]:
     """Seconds, peak memory, rows shuffled, and what was found."""
-    from jobs.pipeline.duplicates import near as near_duplicates
+    from jobs.duplicate_settings import Keep
     from jobs.pipeline.duplicates import components, repeats
+    from jobs.pipeline.duplicates import near as near_duplicates
+    from jobs.pipeline.duplicates.keep import Policy
     from jobs.runtime import folders
     from jobs.runtime.checkpoint import Checkpoint
     from jobs.runtime.cluster import connected
-    from jobs.duplicate_settings import Keep
-    from jobs.pipeline.duplicates.keep import Policy
     from jobs.runtime.console import Console
 
     job = Checkpoint(splits[0].folder / "job", "benchmark")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.pipeline.duplicates import near as near_duplicates
 from jobs.pipeline.duplicates import components
+from jobs.pipeline.duplicates import near as near_duplicates
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.console import Console
 from kernels import permutation, union_find

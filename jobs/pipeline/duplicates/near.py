@@ -407,9 +407,7 @@ def _forest_of(
     scratch = job.folder / repeats.FOLDER
     if not resumed:
         if settings.verify == "none":
-            graph = forests(
-                splits, sets, settings.bands, settings.rows, documents, scratch, tasks, compared
-            )
+            graph = forests(splits, sets, settings.bands, settings.rows, documents, scratch, tasks, compared)
         else:
             graph = verified_forests(run, splits, sets, documents, scratch, tasks, compared)
         components.commit_forests(run.client, run.console, job, graph, **run.totals())
