@@ -46,6 +46,13 @@ def _without_null(columns: object) -> object:
     return {ours: theirs for ours, theirs in columns.items() if theirs is not None}
 
 
+def _codes(keep: object) -> object:
+    """Null is no list at all, and what YAML takes for false is Norwegian."""
+    if keep is None:
+        return ()
+    return ["no" if code is False else code for code in keep] if isinstance(keep, list) else keep
+
+
 def _known_types(extra: object) -> object:
     """A name in the place of a type is taken for a wish to rename."""
     if isinstance(extra, dict):
@@ -114,7 +121,9 @@ class Language(Section):
     model: str | None = Field(
         None, description="a fastText .bin or .ftz; absent: the lid.176.ftz that is installed"
     )
-    keep: tuple[str, ...] = Field((), description="en, eng and English mean one thing; empty: all languages")
+    keep: Annotated[tuple[str, ...], BeforeValidator(_codes)] = Field(
+        (), description="en, eng and English mean one thing; empty: all languages"
+    )
     min_score: float = Field(0.65, ge=0, le=1)
     prefix: Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)] | None = Field(
         None, description="bytes of a document that are looked at; absent: all"
@@ -605,6 +614,9 @@ def apply(raw: dict[str, Any], setting: str) -> None:
     if isinstance(node, list):
         _child(node, last, key)
         node[int(last)] = value
+    elif isinstance(node, dict) and last == "enabled" and value is False:
+        node.clear()  # what a preset set for a step has no effect once it is switched off
+        node[last] = value
     elif isinstance(node, dict):
         node[last] = value
     else:

@@ -182,3 +182,15 @@ def test_quality_settings_are_inherited_key_by_key() -> None:
     assert (own.c4.min_words_per_line, own.c4.min_sentences) == (5, None)
     assert not loaded.validation.references[0].quality.enabled
     assert config.Config.model_validate(loaded.model_dump(mode="json")) == loaded
+
+
+def test_a_step_that_is_switched_off_forgets_what_its_preset_said() -> None:
+    loaded = config.load("common-crawl", ["sources.0.path=data", "language.enabled=false"])
+    assert not loaded.sources[0].language.enabled
+    assert loaded.sources[0].language.keep == ()
+
+
+def test_norwegian_is_not_false_and_null_is_every_language() -> None:
+    for keep, meant in (("[no, de]", ("no", "de")), ("null", ())):
+        loaded = config.load("sample", ["language.enabled=true", f"language.keep={keep}"])
+        assert loaded.language.keep == meant
