@@ -104,8 +104,9 @@ def refuse_foreign_output(out: Path) -> None:
 def run_jobs(run: "Run", until: str | None) -> list[str]:
     """Do what is not done, in order; return the names of the jobs that had work."""
     from jobs.runtime import folders
-    from jobs.runtime.checkpoint import MANIFEST
+    from jobs.runtime.checkpoint import MANIFEST, remove_asides
 
+    remove_asides(run.out)
     run.console.line(f"output           {run.out}")
     say_banding(run)
     did = []

@@ -199,6 +199,11 @@ class Checkpoint:
         return [path for path in files if path.parent == folder and not _aside(path)]
 
 
+def remove_asides(out: Path) -> None:
+    """Remove what a run wrote directly in its output when it was killed; the lock is held."""
+    folders.remove([path for path in out.iterdir() if _aside(path)])
+
+
 def _aside(path: Path) -> bool:
     return path.name.startswith(_ASIDE)
 

@@ -127,6 +127,16 @@ def test_killed_and_started_again_gives_the_same_bytes(
     assert committed.items() <= {path: _inode(path) for path in committed}.items()
 
 
+def test_what_a_killed_run_wrote_of_its_manifest_goes(
+    finished: Path, corpus: Path, cluster: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    (out / ".aside-0123abcd-manifest.json").write_text("{")
+    assert run_job(corpus, out, cluster) == 0
+    assert not list(out.glob(".aside-*"))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_with_all_its_processes_it_says_one_sentence(
     corpus: Path, tmp_path: Path, number: signal.Signals
