@@ -15,11 +15,11 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from jobs import ledger
-from jobs.classifier_settings import Classifier, columns_of, refuse_empty_range
-from jobs.duplicate_settings import ExactDuplicates, Keep, Scope, UrlDuplicates
 from jobs.errors import UserError
-from jobs.quality_settings import Quality
-from jobs.section import Name, Section
+from jobs.settings.classifiers import Classifier, columns_of, refuse_empty_range
+from jobs.settings.duplicates import ExactDuplicates, Keep, Scope, UrlDuplicates
+from jobs.settings.quality import Quality
+from jobs.settings.section import Name, Section
 
 MOST_HASHES = 16_384
 PRESETS = Path(__file__).parent / "presets"
@@ -614,8 +614,13 @@ def apply(raw: dict[str, Any], setting: str) -> None:
     if isinstance(node, list):
         _child(node, last, key)
         node[int(last)] = value
-    elif isinstance(node, dict) and last == "enabled" and value is False:
-        node.clear()  # what a preset set for a step has no effect once it is switched off
+    elif (
+        isinstance(node, dict)
+        and parents[-1:]
+        and parents[-1] in STEPS
+        and (last, value) == ("enabled", False)
+    ):
+        node.clear()  # what a preset set for a step would be refused once it is switched off
         node[last] = value
     elif isinstance(node, dict):
         node[last] = value

@@ -296,8 +296,22 @@ def check_duplicates(output: Output) -> Iterator[str]:
     Hashes of texts are the ledger's, those of URLs are computed again; so is what the policy says of each document.
     """
     settings = config.Config.model_validate(output.config)
-    tables = [folders.read_table(path) for path in ledger.files(output.out)]
-    table = pa.concat_tables(tables)
+    steps = (
+        (ledger.URL_DUPLICATE, settings.url_duplicates, urls.hashing(settings.url_duplicates)),
+        (
+            ledger.EXACT_DUPLICATE,
+            settings.exact_duplicates,
+            exact.hashing(settings.exact_duplicates.normalised),
+        ),
+    )
+    hashed_columns = [column for _, job, hashing in steps if job.enabled for column in hashing.columns]
+    wanted = {
+        *("doc_id", "kept_by", "fate", "cluster", "source", "crawl"),
+        *(keep.Policy(settings.keep).columns + hashed_columns),
+    }
+    table = pa.concat_tables(
+        folders.read_table(path, columns=sorted(wanted)) for path in ledger.files(output.out)
+    )
     crawls = tuple(sorted(pc.unique(table["crawl"]).drop_null().to_pylist()))
     policy = keep.Policy(settings.keep, crawls)
     rows = pd.DataFrame(
@@ -315,14 +329,7 @@ def check_duplicates(output: Output) -> Iterator[str]:
         *ledger.DUPLICATES,
     }
     present = rows["fate"].isin(earlier).to_numpy()
-    for fate, job, hashing in (
-        (ledger.URL_DUPLICATE, settings.url_duplicates, urls.hashing(settings.url_duplicates)),
-        (
-            ledger.EXACT_DUPLICATE,
-            settings.exact_duplicates,
-            exact.hashing(settings.exact_duplicates.normalised),
-        ),
-    ):
+    for fate, job, hashing in steps:
         high, low, hashed = hashing.hashes(table) if job.enabled else (rows["doc_id"], 0, present)
         key = pd.DataFrame({"high": high, "low": low, "scope": scope.labels(table, job.scope)})
         yield from _wrong_choice(rows.assign(group=_groups(key)), present & hashed, fate)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kernels.accelerate import inlined, kernel
 from kernels.arrays import check_offsets, check_slices, read_only
-from kernels.urls import _is_digit, _is_in_scheme, _is_letter, _lower, _nibble, _trimmed
+from kernels.url_bytes import is_digit, is_in_scheme, is_letter, lower, nibble, trimmed
 
 SLASH, QUESTION, NUMBER, AND, EQUALS, COLON, AT, PERCENT, STAR, DOT, MINUS, UNDERSCORE, TILDE = (
     b"/?#&=:@%*.-_~"
@@ -23,7 +23,7 @@ OTHER, HTTP, HTTPS = range(3)
 
 
 class Rules(NamedTuple):
-    """Which differences do not matter; see `jobs.duplicate_settings.UrlDuplicates`."""
+    """Which differences do not matter; see `jobs.settings.duplicates.UrlDuplicates`."""
 
     ignore_scheme: bool
     lower_host: bool
@@ -79,7 +79,7 @@ def canonical_form(
 @kernel
 def _canonical_form(data, starts, ends, rules, names, bounds, text, offsets):
     for i in range(len(starts)):
-        start, end = _trimmed(data, starts[i], ends[i])
+        start, end = trimmed(data, starts[i], ends[i])
         place = offsets[i]
         authority, scheme = _scheme(data, start, end)
         if not rules.ignore_scheme or scheme == OTHER:
@@ -99,8 +99,8 @@ def _canonical_form(data, starts, ends, rules, names, bounds, text, offsets):
 def _scheme(data, start, end):
     """Behind `scheme://`, and which it is; the start where there is none."""
     place = start
-    if start < end and _is_letter(data[start]):
-        while place < end and _is_in_scheme(data[place]):
+    if start < end and is_letter(data[start]):
+        while place < end and is_in_scheme(data[place]):
             place += 1
         if place + 2 < end and data[place] == COLON and data[place + 1] == SLASH and data[place + 2] == SLASH:
             return place + 3, _which(data, start, place)
@@ -124,9 +124,9 @@ def _which(data, start, end):
 
 
 @inlined
-def _copy_host(data, start, end, lower, text, place):
+def _copy_host(data, start, end, to_lower, text, place):
     for i in range(start, end):
-        text[place] = _lower(data[i]) if lower else data[i]
+        text[place] = lower(data[i]) if to_lower else data[i]
         place += 1
     return place
 
@@ -144,7 +144,7 @@ def _authority(data, start, end, scheme, rules, text, place):
     if rules.www and _has_www(data, host, end):
         host += 4
     port = end
-    while port > host and _is_digit(data[port - 1]):
+    while port > host and is_digit(data[port - 1]):
         port -= 1
     host_end = end
     if rules.default_port and port > host and data[port - 1] == COLON:
@@ -226,7 +226,7 @@ def _is_left_out(data, start, end, names, bounds):
         if name_end - start < length or (not prefix and name_end - start != length):
             continue
         same = 0
-        while same < length and _lower(data[start + same]) == names[first + same]:
+        while same < length and lower(data[start + same]) == names[first + same]:
             same += 1
         if same == length:
             return True
@@ -241,10 +241,10 @@ def _copy(data, start, end, decode, text, place):
             decode
             and value == PERCENT
             and start + 2 < end
-            and _nibble(data[start + 1]) >= 0
-            and _nibble(data[start + 2]) >= 0
+            and nibble(data[start + 1]) >= 0
+            and nibble(data[start + 2]) >= 0
         ):
-            code = np.uint8(16 * _nibble(data[start + 1]) + _nibble(data[start + 2]))
+            code = np.uint8(16 * nibble(data[start + 1]) + nibble(data[start + 2]))
             start += 3
             if _is_unreserved(code):
                 text[place] = code
@@ -264,4 +264,4 @@ def _copy(data, start, end, decode, text, place):
 @inlined
 def _is_unreserved(value):
     """RFC 3986, section 2.3."""
-    return _is_letter(value) or _is_digit(value) or value in (DOT, MINUS, UNDERSCORE, TILDE)
+    return is_letter(value) or is_digit(value) or value in (DOT, MINUS, UNDERSCORE, TILDE)

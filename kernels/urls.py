@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from kernels.accelerate import inlined, kernel
 from kernels.arrays import check_offsets, check_slices, read_only
 from kernels.permutation import mix64
+from kernels.url_bytes import is_digit, is_in_scheme, is_letter, lower, nibble, trimmed
 from kernels.xxh3 import hash_slice, hash_slices
 
 NONE, DOMAIN, URL, WORD = range(4)
@@ -188,7 +189,7 @@ def _checked(urls: Normal) -> Normal:
 def _normal_form(data, starts, ends, text, offsets, host_ends, beyond):
     for i in range(len(starts)):
         begun = offsets[i]
-        start, end = _trimmed(data, starts[i], ends[i])
+        start, end = trimmed(data, starts[i], ends[i])
         start = _after_scheme(data, start, end)
         authority_end = _authority_end(data, start, end)
         host_start, host_end, plain = _host(data, start, authority_end)
@@ -205,20 +206,11 @@ def _normal_form(data, starts, ends, text, offsets, host_ends, beyond):
 
 
 @inlined
-def _trimmed(data, start, end):
-    while start < end and data[start] <= SPACE:
-        start += 1
-    while start < end and data[end - 1] <= SPACE:
-        end -= 1
-    return start, end
-
-
-@inlined
 def _after_scheme(data, start, end):
     """Behind `scheme://` or `//` and all slashes there."""
     place = start
-    if start < end and _is_letter(data[start]):
-        while place < end and _is_in_scheme(data[place]):
+    if start < end and is_letter(data[start]):
+        while place < end and is_in_scheme(data[place]):
             place += 1
         two = place + 2 < end and _is_slash(data[place + 1]) and _is_slash(data[place + 2])
         place = place + 1 if place < end and data[place] == COLON and two else start
@@ -246,7 +238,7 @@ def _host(data, start, end):
         if data[place] >= 0x80 or data[place] in (PERCENT, BRACKET) or colons > 1:
             return start, end, False
     port = end
-    while port > start and _is_digit(data[port - 1]):
+    while port > start and is_digit(data[port - 1]):
         port -= 1
     if port > start and data[port - 1] == COLON:
         end = port - 1
@@ -262,7 +254,7 @@ def _copy_host(data, start, end, text, place):
     """Where the copy ends, and whether no label is Punycode, which begins with `xn--`."""
     begun = place
     for i in range(start, end):
-        text[place] = _lower(data[i])
+        text[place] = lower(data[i])
         place += 1
         label = place - 4
         if (
@@ -285,14 +277,14 @@ def _copy_rest(data, start, end, text, place):
         if (
             value == PERCENT
             and start + 2 < end
-            and _nibble(data[start + 1]) >= 0
-            and _nibble(data[start + 2]) >= 0
+            and nibble(data[start + 1]) >= 0
+            and nibble(data[start + 2]) >= 0
         ):
-            value = np.uint8(16 * _nibble(data[start + 1]) + _nibble(data[start + 2]))
+            value = np.uint8(16 * nibble(data[start + 1]) + nibble(data[start + 2]))
             start += 2
         if value >= 0x80:
             return place, False
-        text[place] = _lower(value)
+        text[place] = lower(value)
         place += 1
         start += 1
     return place, True
@@ -311,7 +303,7 @@ def _entries(data, places):
         end = start
         while end < line_end and not (data[end] == NUMBER and (end == start or data[end - 1] <= SPACE)):
             end += 1
-        first, last = _trimmed(data, start, end)
+        first, last = trimmed(data, start, end)
         if first < last:
             places[0, found], places[1, found], places[2, found] = first, last, line
             found += 1
@@ -396,7 +388,7 @@ def _after_www(text, start, end):
     web = a == 119 and b == 101 and c == 98
     ftp = a == 102 and b == 116 and c == 112
     place = start + 3
-    while place < end and _is_digit(text[place]):
+    while place < end and is_digit(text[place]):
         place += 1
     return place + 1 if (www or web or ftp) and place + 1 < end and text[place] == DOT else start
 
@@ -437,7 +429,7 @@ def _is_address(text, start, end):
     for place in range(start, end):
         if text[place] == COLON:
             return True
-    while end > start and _is_digit(text[end - 1]):
+    while end > start and is_digit(text[end - 1]):
         end -= 1
     return end == start or text[end - 1] == DOT
 
@@ -483,29 +475,14 @@ def _contains(members, key):
 
 
 @inlined
-def _is_letter(value):
-    return 97 <= value | 32 <= 122
-
-
-@inlined
-def _is_digit(value):
-    return 48 <= value <= 57
-
-
-@inlined
 def _is_word(value):
     """Letters and digits; whatever is beyond ASCII counts as a letter."""
-    return value >= 0x80 or _is_letter(value) or _is_digit(value)
+    return value >= 0x80 or is_letter(value) or is_digit(value)
 
 
 @inlined
 def _is_in_host(value):
     return _is_word(value) or value in (DOT, MINUS, UNDERSCORE, COLON)
-
-
-@inlined
-def _is_in_scheme(value):
-    return _is_letter(value) or _is_digit(value) or value in (PLUS, MINUS, DOT)
 
 
 @inlined
@@ -516,16 +493,3 @@ def _is_slash(value):
 @inlined
 def _begins_segment(value):
     return value in (SLASH, QUESTION, NUMBER, AND, SEMICOLON)
-
-
-@inlined
-def _lower(value):
-    return value + np.uint8(32) if 65 <= value <= 90 else value
-
-
-@inlined
-def _nibble(value):
-    if _is_digit(value):
-        return np.int64(value) - 48
-    lower = np.int64(value) | 32
-    return lower - 87 if 97 <= lower <= 102 else np.int64(-1)

@@ -388,3 +388,46 @@ def may_repeat(keys, log2_places):
     """Whether another of the keys begins with the same `log2_places` bits."""
     places = Counter(key >> (64 - log2_places) for key in keys)
     return [places[key >> (64 - log2_places)] > 1 for key in keys]
+
+
+def canonical_url(url: bytes, rules, patterns: Sequence[bytes]) -> bytes:
+    """One URL in the form of `kernels.canonical_urls`, part by part."""
+    url = url.strip(bytes(range(33)))
+    scheme = re.match(rb"([A-Za-z][A-Za-z0-9+.-]*)://", url)
+    name = scheme[1].lower() if scheme else b""
+    rest = url[scheme.end() :] if scheme else url
+    before, _, fragment = rest.partition(b"#")
+    authority = re.match(rb"[^/?]*", before)[0] if scheme else b""
+    path, question, query = before[len(authority) :].partition(b"?")
+    found = b""
+    if scheme and not (rules.ignore_scheme and name in (b"http", b"https")):
+        found += name + b"://" if rules.lower_host else scheme[0]
+    if scheme:
+        user, at, host = authority.rpartition(b"@")
+        if rules.www and host[:4].lower() == b"www." and len(host) > 4:
+            host = host[4:]
+        port = re.search(rb":([0-9]*)$", host)
+        default = {b"http": 80, b"https": 443}.get(name)
+        if rules.default_port and port and (not port[1] or int(port[1]) == default):
+            host = host[: port.start()]
+        found += user + at + (host.lower() if rules.lower_host else host)
+    path = _unescaped(path, rules)
+    found += path.rstrip(b"/") if rules.trailing_slash else path
+    if patterns:
+        kept = [one for one in query.split(b"&") if one and not _is_left_out(one, patterns)]
+        question, query = (b"?" if kept else b""), b"&".join(kept)
+    found += question + _unescaped(query, rules)
+    return found if rules.fragment or b"#" not in rest else found + b"#" + _unescaped(fragment, rules)
+
+
+def _unescaped(part: bytes, rules) -> bytes:
+    def one(escape) -> bytes:
+        byte = bytes.fromhex(escape[1].decode())
+        return byte if re.match(rb"[A-Za-z0-9._~-]", byte) else escape[0].upper()
+
+    return re.sub(rb"%([0-9A-Fa-f]{2})", one, part) if rules.percent_encoding else part
+
+
+def _is_left_out(parameter: bytes, patterns: Sequence[bytes]) -> bool:
+    name = parameter.partition(b"=")[0].lower()
+    return any(name.startswith(p[:-1]) if p.endswith(b"*") else name == p for p in patterns)

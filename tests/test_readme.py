@@ -1,5 +1,6 @@
 """Every command and every snippet that the README shows is run, in order, in a copy of the checkout."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -44,14 +45,15 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
 
 
 def write_crawl(path: Path, pages: int) -> None:
-    """Pages of this README's words, which are English, each in another order."""
+    """Pages of this README's words, which are English, each in another order, in lines that read like sentences."""
     random = np.random.default_rng(0)
     vocabulary = re.findall(r"[A-Za-z]{2,}[,.;:]?(?= )", FENCE.sub("", README))
     with path.open("wb") as file:
         writer = WARCWriter(file, gzip=True)
         for i in range(pages):
-            text = " ".join(random.choice(vocabulary, 200))
-            page = f"<html><body><article><p>{text}</p></article></body></html>".encode()
+            lines = (" ".join(random.choice(vocabulary, 20)).capitalize() + "." for _ in range(10))
+            paragraphs = "".join(f"<p>{line}</p>" for line in lines)
+            page = f"<html><body><article>{paragraphs}</article></body></html>".encode()
             head = StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
             url = f"https://example.org/{i}"
             record = writer.create_warc_record(url, "response", payload=BytesIO(page), http_headers=head)
@@ -100,6 +102,10 @@ def test_every_command_and_snippet(checkout: Path, cluster: str, hub: list[str])
         "out/common-crawl/ledger",
     ):
         assert (checkout / place).exists()
+    kept = json.loads((checkout / "out/common-crawl/report/report.json").read_text())["quality"][0][
+        "share_kept"
+    ]
+    assert kept > 0.5
     for place, documents in {"out/fineweb-edu": 300, "out/sampled": 300}.items():
         assert pq.read_table(checkout / place).num_rows == documents
 

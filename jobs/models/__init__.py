@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from jobs.classifier_settings import Classifier
+    from jobs.settings.classifiers import Classifier
 
 
 class Kind(NamedTuple):

@@ -34,13 +34,12 @@ import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
 from jobs.errors import UserError
-from jobs.models import files
-from jobs.runtime import fingerprint
+from jobs.runtime import fingerprint, named_files
 
 if TYPE_CHECKING:
     import torch
 
-    from jobs.classifier_settings import Classifier
+    from jobs.settings.classifiers import Classifier
 
 WEIGHTS, TOKENIZER, CONFIG, MODULES = "model.safetensors", "tokenizer.json", "config.json", "modules.json"
 LENGTHS = "sentence_bert_config.json"
@@ -74,7 +73,7 @@ class Folder(NamedTuple):
     """
 
     path: str
-    content: tuple[files.File, ...]
+    content: tuple[named_files.File, ...]
     classifies: bool
     pooling: str
     normalised: bool
@@ -200,7 +199,7 @@ def identity(settings: "Classifier") -> dict[str, Any]:
     folder = _folder(settings)
     return {
         "model": content_hash(folder),
-        "head": settings.head and files.digest(_head_file(settings)),
+        "head": settings.head and named_files.digest(_head_file(settings)),
         "device": settings.device,
         "versions": fingerprint.versions("torch", "transformers", "tokenizers"),
     }
@@ -213,7 +212,7 @@ def load(settings: "Classifier") -> Model:
 
 
 @functools.lru_cache(MODELS)
-def _loaded(folder: Folder, head: files.File | None, settings: "Classifier") -> Model:
+def _loaded(folder: Folder, head: named_files.File | None, settings: "Classifier") -> Model:
     import torch
 
     if settings.device == "cuda" and not torch.cuda.is_available():
@@ -235,8 +234,8 @@ def save_head(path: Path, weight: np.ndarray, bias: float, folder: Folder) -> No
     save_file(tensors, path, metadata={METADATA: content_hash(folder)})
 
 
-def _head_file(settings: "Classifier") -> files.File:
-    return files.located(str(settings.head), settings.key("head"), "a .safetensors file")
+def _head_file(settings: "Classifier") -> named_files.File:
+    return named_files.located(str(settings.head), settings.key("head"), "a .safetensors file")
 
 
 def _head(settings: "Classifier", folder: Folder) -> tuple[np.ndarray, float] | None:
@@ -319,7 +318,7 @@ def read_folder(path: str, key: str) -> Folder:
     names = [CONFIG, TOKENIZER, WEIGHTS, *optional, *settings]
     return Folder(
         path,
-        tuple(files.located(str(Path(path) / name), key, "a folder of a model") for name in names),
+        tuple(named_files.located(str(Path(path) / name), key, "a folder of a model") for name in names),
         classifies,
         _pooling(_json(path, settings[0], key), path, key) if settings else "mean",
         any(module["type"].endswith("Normalize") for module in modules),
@@ -330,7 +329,7 @@ def read_folder(path: str, key: str) -> Folder:
 def content_hash(folder: Folder) -> str:
     """Hexadecimal SHA-256 of the files that decide an embedding, wherever the folder lies."""
     listed = [
-        f"{Path(file.path).relative_to(folder.path).as_posix()} {files.digest(file)}\n"
+        f"{Path(file.path).relative_to(folder.path).as_posix()} {named_files.digest(file)}\n"
         for file in folder.content
     ]
     return hashlib.sha256("".join(listed).encode()).hexdigest()

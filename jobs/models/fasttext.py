@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import UserError
-from jobs.models import fasttext_file, files
-from jobs.runtime import fingerprint
+from jobs.models import fasttext_file
+from jobs.runtime import fingerprint, named_files
 
 if TYPE_CHECKING:
-    from jobs.classifier_settings import Classifier
+    from jobs.settings.classifiers import Classifier
 
 PREFIX = "__label__"
 VISIBLE = re.compile(r"[^\s\0]")
@@ -29,7 +29,7 @@ SHOWN = 10  # labels in a message
 class Model:
     """A fastText model and the label whose probability is the score."""
 
-    def __init__(self, file: files.File, label: str) -> None:
+    def __init__(self, file: named_files.File, label: str) -> None:
         self.label = label
         self.predict = fasttext.load_model(file.path).f.predict
 
@@ -62,7 +62,7 @@ def identity(settings: "Classifier") -> dict[str, Any]:
     """What fingerprints hold: the label, the model's content, fastText's version."""
     return {
         "label": _label(settings),
-        "model": files.digest(_file(settings)),
+        "model": named_files.digest(_file(settings)),
         "versions": fingerprint.versions("fasttext-predict"),
     }
 
@@ -73,15 +73,15 @@ def load(settings: "Classifier") -> Model:
 
 
 @functools.lru_cache(4)
-def _loaded(file: files.File, label: str) -> Model:
+def _loaded(file: named_files.File, label: str) -> Model:
     try:
         return Model(file, label)
     except (ValueError, OSError, MemoryError) as error:
         raise UserError(f"{file.path} cannot be loaded by fastText: {error}") from None
 
 
-def _file(settings: "Classifier") -> files.File:
-    return files.located(settings.model, settings.key("model"), "a .bin or .ftz of fastText")
+def _file(settings: "Classifier") -> named_files.File:
+    return named_files.located(settings.model, settings.key("model"), "a .bin or .ftz of fastText")
 
 
 def _label(settings: "Classifier") -> str:
@@ -98,7 +98,7 @@ def _label(settings: "Classifier") -> str:
 
 
 @functools.lru_cache(4)
-def _labels(file: files.File, key: str) -> tuple[str, ...]:
+def _labels(file: named_files.File, key: str) -> tuple[str, ...]:
     try:
         return tuple(fasttext_file.labels(file.path))
     except OSError as error:

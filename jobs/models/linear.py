@@ -19,8 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import UserError
-from jobs.models import files
-from jobs.runtime import checkpoint
+from jobs.runtime import checkpoint, named_files
 from jobs.text import text_buffers
 from jobs.training.evaluation import logistic
 from kernels.linear import score_documents
@@ -103,7 +102,7 @@ def check(settings: Settings) -> None:
 
 def identity(settings: Settings) -> dict[str, Any]:
     """What fingerprints hold: the model's content, and the version of Unicode that says what a word is."""
-    return {"model": files.digest(_file(settings)), "unicode": unicode_version()}
+    return {"model": named_files.digest(_file(settings)), "unicode": unicode_version()}
 
 
 def load(settings: Settings) -> Model:
@@ -111,15 +110,15 @@ def load(settings: Settings) -> Model:
     return _loaded(_file(settings), settings.key("model"))
 
 
-def _file(settings: Settings) -> files.File:
+def _file(settings: Settings) -> named_files.File:
     path = Path(settings.model)
-    return files.located(
+    return named_files.located(
         str(path / NAME if path.is_dir() else path), settings.key("model"), f"a {NAME} of train_quality"
     )
 
 
 @functools.lru_cache(4)
-def _loaded(file: files.File, key: str) -> Model:
+def _loaded(file: named_files.File, key: str) -> Model:
     try:
         with np.load(file.path, allow_pickle=False) as arrays:
             settings = json.loads(str(arrays["settings"]))

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs import ledger, sources, steps
-from jobs.duplicate_settings import NormalisedText
 from jobs.errors import UserError
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, finish_task, map_tasks
+from jobs.settings.duplicates import NormalisedText
 from jobs.text import normalised, text_buffers, text_hashes
 from jobs.tokens import encoder
 from kernels import minhash, packing, permutation, words

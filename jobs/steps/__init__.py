@@ -19,8 +19,8 @@ from jobs.steps import classifiers, extraction, language, quality, thresholds, u
 from kernels import permutation
 
 if TYPE_CHECKING:
-    from jobs.classifier_settings import Classifier
     from jobs.config import Source
+    from jobs.settings.classifiers import Classifier
 
 # Libraries whose release can change what a step finds.
 PAGE_LIBRARIES = ("trafilatura", "resiliparse", "lxml", "justext", "brotli", "zstandard")

@@ -12,7 +12,6 @@ number of places is recorded, and a threshold is set on it.
 """
 
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import UserError
+from jobs.runtime.named_files import File, digest, located
 from jobs.steps import language_codes
 from jobs.text import text_buffers
 from kernels.word_lists import WordList, count_places, word_list
@@ -122,34 +122,30 @@ def check(files: Mapping[str, str]) -> None:
 
 def identity(files: Mapping[str, str]) -> dict[str, str]:
     """What fingerprints hold: the content of each list, wherever it lies."""
-    return {name: hashlib.sha256(_content(name, path)).hexdigest() for name, path in sorted(files.items())}
+    return {name: digest(_file(name, path)) for name, path in sorted(files.items())}
 
 
 def _is_spaceless(name: str) -> bool:
     return bool(language_codes.matching(name, SPACELESS))
 
 
-def _content(name: str, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"quality.bad_words.files.{name} is {path!r}, which cannot be read: {error.strerror}"
-        ) from None
+def _file(name: str, path: str) -> File:
+    return located(path, f"quality.bad_words.files.{name}", "a file with a word a line")
 
 
 def _entries(name: str, path: str) -> WordList:
-    return _built(name, path, _content(name, path))
+    return _built(name, _file(name, path))
 
 
 @functools.lru_cache(LISTS)
-def _built(name: str, path: str, content: bytes) -> WordList:
+def _built(name: str, file: File) -> WordList:
+    content = Path(file.path).read_bytes()
     try:
         lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UserError(
-            f"quality.bad_words.files.{name} is {path!r}, whose line {line} is no UTF-8"
+            f"quality.bad_words.files.{name} is {file.path!r}, whose line {line} is no UTF-8"
         ) from None
     entries = pc.utf8_lower(pa.array([line.strip() for line in lines], pa.string())).to_pylist()
     allowed = ALLOWED.get((language_codes.matching(name, list(ALLOWED)) or [""])[0], set())

@@ -15,7 +15,7 @@ from jobs.models import KINDS, kind_of
 from jobs.steps.thresholds import outside_bounds
 
 if TYPE_CHECKING:
-    from jobs.classifier_settings import Classifier
+    from jobs.settings.classifiers import Classifier
 
 STEP = "classifier"
 GRADES = (0, 5)

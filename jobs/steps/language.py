@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import UserError
-from jobs.models import fasttext_file, files
+from jobs.models import fasttext_file
+from jobs.runtime import named_files
 from jobs.steps import language_codes
 
 UNKNOWN = "und"  # ISO 639-2's code for what cannot be told: a text without a character to look at
@@ -60,7 +61,7 @@ def identity(settings: LanguageSettings) -> dict[str, Any] | None:
         "keep": kept(settings),
         "min_score": settings.min_score,
         "prefix": settings.prefix,
-        "model": files.digest(_file(settings)),
+        "model": named_files.digest(_file(settings)),
     }
 
 
@@ -147,12 +148,12 @@ def _lines(text: pa.LargeStringArray, prefix: int | None) -> list[str]:
 # ---------------------------------------------------------------- the model
 
 
-def _file(settings: LanguageSettings) -> files.File:
-    return files.located(model_path(settings.model), "language.model", "a .bin or .ftz of fastText")
+def _file(settings: LanguageSettings) -> named_files.File:
+    return named_files.located(model_path(settings.model), "language.model", "a .bin or .ftz of fastText")
 
 
 @functools.lru_cache(MODELS)
-def _model(file: files.File) -> Any:
+def _model(file: named_files.File) -> Any:
     _labels(file)
     try:
         return fasttext.load_model(file.path)
@@ -161,7 +162,7 @@ def _model(file: files.File) -> Any:
 
 
 @functools.lru_cache(MODELS)
-def _labels(file: files.File) -> tuple[str, ...]:
+def _labels(file: named_files.File) -> tuple[str, ...]:
     """Every language that a model knows."""
     try:
         labels = [label.removeprefix(LABEL) for label in fasttext_file.labels(file.path)]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from jobs import ledger
 from jobs.errors import UserError
-from jobs.quality_settings import C4, Quality
+from jobs.settings.quality import C4, Quality
 from jobs.steps import bad_words, language_codes
 from jobs.text import text_buffers
 from kernels import quality as kernel

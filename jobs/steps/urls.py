@@ -20,7 +20,6 @@ A list takes 10 bytes of memory an entry, in each process: UT1's 4.6 million adu
 
 import contextlib
 import functools
-import hashlib
 import ipaddress
 import re
 import unicodedata
@@ -35,6 +34,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.errors import UserError
+from jobs.runtime.named_files import File, digest, located
 from jobs.sources import compression
 from jobs.text import text_buffers
 from kernels import urls as kernels
@@ -44,6 +44,7 @@ UT1_FILES = ("domains", "urls", "domains.gz", "urls.gz")
 UNUSABLE = 0.01  # of a list's entries, at most; more, and it is no such list
 BLOCK_BYTES = 2**24  # of a list, read at a time
 LONGEST_HOST = 253  # of characters (RFC 1035); a longer one is no internationalized name
+LIST = "a file with an entry a line"
 FILTERS = 4  # that a process keeps
 SPACES = "".join(map(chr, range(33)))
 SCHEME = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*:(?=[/\\]{2})")
@@ -118,8 +119,8 @@ def identity(settings: UrlSettings) -> dict[str, Any] | None:
     if not settings.domains and not settings.words:
         return None
     return {
-        "domains": sorted(_digest(file) for file in _domain_files(settings)),
-        "words": sorted(_digest(file) for file in _word_files(settings)),
+        "domains": sorted(digest(file) for file in _domain_files(settings)),
+        "words": sorted(digest(file) for file in _word_files(settings)),
     }
 
 
@@ -193,18 +194,10 @@ def _folded(rest: bytes) -> bytes:
 # ---------------------------------------------------------------- lists
 
 
-class _File(NamedTuple):
-    """A file as it is now: what is known of it does not outlive its replacement."""
-
-    path: str
-    size: int
-    modified: int
-
-
-def _domain_files(settings: UrlSettings) -> Iterator[_File]:
+def _domain_files(settings: UrlSettings) -> Iterator[File]:
     for name in settings.domains:
         if not Path(name).is_dir():
-            yield _file("urls.domains", name)
+            yield located(name, "urls.domains", LIST)
             continue
         files = [Path(name, file) for file in UT1_FILES if Path(name, file).is_file()]
         if not files:
@@ -212,33 +205,15 @@ def _domain_files(settings: UrlSettings) -> Iterator[_File]:
                 f"urls.domains names {name!r}, a folder with neither a file `domains` nor `urls`; name a category of "
                 "UT1 or a file"
             )
-        yield from (_file("urls.domains", str(file)) for file in files)
+        yield from (located(str(file), "urls.domains", LIST) for file in files)
 
 
-def _word_files(settings: UrlSettings) -> Iterator[_File]:
-    return (_file("urls.words", name) for name in settings.words)
-
-
-def _file(key: str, path: str) -> _File:
-    try:
-        status = Path(path).stat()
-    except FileNotFoundError:
-        raise UserError(f"{key} names {path!r}, but there is no such file") from None
-    except OSError as error:
-        raise UserError(f"{key} names {path!r}, which cannot be read: {error.strerror}") from None
-    if not Path(path).is_file():
-        raise UserError(f"{key} names {path!r}, which is no file")
-    return _File(path, status.st_size, status.st_mtime_ns)
-
-
-@functools.lru_cache(64)
-def _digest(file: _File) -> str:
-    with Path(file.path).open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+def _word_files(settings: UrlSettings) -> Iterator[File]:
+    return (located(name, "urls.words", LIST) for name in settings.words)
 
 
 @functools.lru_cache(FILTERS)
-def _load(domain_files: tuple[_File, ...], word_files: tuple[_File, ...]) -> UrlFilter:
+def _load(domain_files: tuple[File, ...], word_files: tuple[File, ...]) -> UrlFilter:
     lists = [_read_entries(file) for file in domain_files]
     words = [_read_words(file) for file in word_files]
     return UrlFilter(
@@ -263,7 +238,7 @@ class _Entries(NamedTuple):
     passed_over: int
 
 
-def _read_entries(file: _File) -> _Entries:
+def _read_entries(file: File) -> _Entries:
     """Keys of a list's entries; those that are neither host nor URL are counted, and refused where they are many."""
     domains, pages, entries, unusable, first = [], [], 0, 0, ""
     for number, data in _blocks(file):
@@ -299,7 +274,7 @@ def _entry_keys(
     return keys, has_path, usable
 
 
-def _read_words(file: _File) -> np.ndarray:
+def _read_words(file: File) -> np.ndarray:
     words: list[bytes] = []
     for number, data in _blocks(file):
         starts, ends, lines = kernels.entries(np.frombuffer(data, np.uint8))
@@ -318,7 +293,7 @@ def _read_words(file: _File) -> np.ndarray:
     return kernels.word_keys(np.frombuffer(b"".join(words), np.uint8), starts, ends)
 
 
-def _blocks(file: _File) -> Iterator[tuple[int, bytes]]:
+def _blocks(file: File) -> Iterator[tuple[int, bytes]]:
     """Whole lines of a list, plain or compressed, with the number of the first; some 16 MiB at a time."""
     rest, number = bytearray(), 1
     for chunk in _chunks(file):
@@ -333,7 +308,7 @@ def _blocks(file: _File) -> Iterator[tuple[int, bytes]]:
         yield number, _checked(file, number, bytes(rest))
 
 
-def _chunks(file: _File) -> Iterator[bytes]:
+def _chunks(file: File) -> Iterator[bytes]:
     try:
         with Path(file.path).open("rb") as raw:
             for _, chunk in compression.chunks(raw, 0, BLOCK_BYTES):
@@ -344,7 +319,7 @@ def _chunks(file: _File) -> Iterator[bytes]:
         raise UserError(f"{file.path} cannot be read: {error.strerror or error}") from None
 
 
-def _checked(file: _File, number: int, data: bytes) -> bytes:
+def _checked(file: File, number: int, data: bytes) -> bytes:
     """Lines of text, without the mark that some editors put before the first."""
     place = data.find(b"\0")
     try:

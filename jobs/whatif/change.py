@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from jobs import config
 from jobs.config import Source
 from jobs.errors import UserError
-from jobs.quality_settings import MEASURING, Quality
+from jobs.settings.quality import MEASURING, Quality
 from jobs.steps.quality import NO_LINE_LEFT, Rule, rules_of
 
 SECTION = "quality"

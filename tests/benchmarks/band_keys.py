@@ -162,30 +162,30 @@ def _cpu_time() -> float:
 
 def measure(splits: list[SplitPaths], documents: int, most_links: int) -> list[str]:
     """Seconds, peak memory, rows shuffled, and what was found."""
-    from jobs.duplicate_settings import Keep
-    from jobs.pipeline.duplicates import components, repeats
-    from jobs.pipeline.duplicates import near as near_duplicates
+    from jobs.pipeline.duplicates import candidates, components, near, repeats
+    from jobs.pipeline.duplicates.candidates import Candidates
     from jobs.pipeline.duplicates.keep import Policy
     from jobs.runtime import folders
     from jobs.runtime.checkpoint import Checkpoint
     from jobs.runtime.cluster import connected
     from jobs.runtime.console import Console
+    from jobs.settings.duplicates import Keep
 
     job = Checkpoint(splits[0].folder / "job", "benchmark")
     job.begin()
     with connected(workers=WORKERS, memory_limit=MEMORY_LIMIT) as client, Peak() as peak:
         begun, cpu = time.perf_counter(), _cpu_time()
         scratch = job.folder / repeats.FOLDER
-        graph = near_duplicates.forests(splits, [], BANDS, ROWS, documents, scratch, WORKERS)
+        graph = candidates.forests(Candidates(splits, [], BANDS, ROWS, documents, scratch, WORKERS))
         components.commit_forests(client, Console(), job, graph)
-        found = components.merged(client, Console(), job, most_links, near_duplicates.merge_forests)
-        edges = found[found["kind"] == near_duplicates.EDGE].sort_values("node")
+        found = components.merged(client, Console(), job, most_links, candidates.merge_forests)
+        edges = found[found["kind"] == candidates.EDGE].sort_values("node")
         stars = edges[["node", "root"]].to_numpy(np.uint64)
         ranks = Policy(Keep()).random_ranks(stars[:, 0])
-        near_duplicates.keep_list(stars, ranks, np.zeros(len(stars), bool))
+        near.keep_list(stars, ranks, np.zeros(len(stars), bool))
         seconds, cpu = time.perf_counter() - begun, _cpu_time() - cpu
     folders.remove_folder(job.folder)
-    shuffled = int(found.loc[found["kind"] == near_duplicates.SHUFFLED, "node"].sum())
+    shuffled = int(found.loc[found["kind"] == candidates.SHUFFLED, "node"].sum())
     counts = (shuffled, len(np.unique(stars[:, 1])), len(stars))
     return [f"{seconds:.1f}", f"{cpu:.1f}", f"{peak.mib:,.0f}", *(f"{count:,}" for count in counts)]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from jobs.quality_settings import Quality
+from jobs.settings.quality import Quality
 from jobs.steps.quality import filtered
 from jobs.text import text_buffers
 from tests.benchmarks.corpora import corpora

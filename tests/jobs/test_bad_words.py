@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from jobs import ledger, steps
 from jobs.config import Source
 from jobs.errors import UserError
-from jobs.quality_settings import Quality
 from jobs.runtime.console import Console
+from jobs.settings.quality import Quality
 from jobs.sources.batches import Batch
 from jobs.steps import bad_words, quality
 from jobs.steps.quality import filtered
@@ -82,7 +82,7 @@ def test_as_the_references_regular_expression(shared: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "named"),
     [
-        ("en", None, "files.en is .*cannot be read: No such file"),
+        ("en", None, "files.en is .*but there is no such file"),
         ("en", b"\n  \n", "holds no word"),
         ("en", b"word\n\xff\xfe\n", "line 2 is no UTF-8"),
         ("xx", b"word", "'xx', which is no language"),

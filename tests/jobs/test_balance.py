@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import balance, ledger
+from jobs import ledger
 from jobs.config import Source
-from jobs.quality_settings import Quality
+from jobs.report import balance
+from jobs.settings.quality import Quality
 from tests.conftest import run_job
 from tests.jobs.test_quality import SHORT, prose
 

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobs import ledger, steps
-from jobs.classifier_settings import Classifier
 from jobs.config import Config, Source, Threshold, load
 from jobs.errors import UserError
 from jobs.models import KINDS, kind_of
 from jobs.runtime.console import Console
+from jobs.settings.classifiers import Classifier
 from jobs.sources.batches import Batch
 from jobs.steps import classifiers, language, thresholds
 from jobs.verify import verify

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.pipeline.duplicates import components
-from jobs.pipeline.duplicates import near as near_duplicates
+from jobs.pipeline.duplicates import candidates, components
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.console import Console
 from kernels import permutation, union_find
@@ -112,7 +111,7 @@ def check_both_ways(client: object, folder: Path, parts: list[np.ndarray]) -> No
     expected = expected[np.argsort(expected[:, 0])]
     for name, most_links in (("memory", 10**9), ("rounds", 0)):
         job = committed(folder / name, client, parts)
-        found = components.merged(client, Console(), job, most_links, near_duplicates.merge_forests)  # type: ignore[arg-type]
+        found = components.merged(client, Console(), job, most_links, candidates.merge_forests)  # type: ignore[arg-type]
         found = found[found["kind"] == components.EDGE].sort_values("node")
         assert np.array_equal(found[["node", "root"]].to_numpy(np.uint64), expected)
         assert not [file for file in (folder / name).rglob("*") if file.is_file()]
@@ -151,11 +150,11 @@ def test_a_stopped_run_goes_on_with_its_last_round(
 
         monkeypatch.setattr(components, "_commit", stopped)
         with pytest.raises(KeyboardInterrupt):
-            components.merged(client, Console(), job, 0, near_duplicates.merge_forests)
+            components.merged(client, Console(), job, 0, candidates.merge_forests)
         assert rounds == [1, 2]
         monkeypatch.setattr(components, "_commit", commit)
         assert components.begin(job)
         assert list(job.tasks()) == ["round-002"]
-        found = components.merged(client, Console(), job, 0, near_duplicates.merge_forests)
+        found = components.merged(client, Console(), job, 0, candidates.merge_forests)
         assert not components.begin(Checkpoint(tmp_path, "other"))
     assert stars(found) == naive.star_forest(np.concatenate(parts).tolist())

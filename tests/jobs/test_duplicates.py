@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import ledger, report, trace, verify
-from jobs.canonical_urls import canonical_forms
-from jobs.duplicate_settings import Keep, UrlDuplicates
 from jobs.pipeline.duplicates import equal
+from jobs.pipeline.duplicates.canonical_urls import canonical_forms
 from jobs.pipeline.duplicates.exact import hashing
 from jobs.pipeline.duplicates.keep import Policy, descending
 from jobs.pipeline.duplicates.urls import hashing as url_hashing
 from jobs.pipeline.paths import SplitPaths
+from jobs.settings.duplicates import Keep, UrlDuplicates
 from kernels import permutation
 from tests.conftest import corpus_texts, digests, run_job
 

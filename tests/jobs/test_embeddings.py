@@ -16,9 +16,9 @@ from tokenizers.models import WordPiece
 from tokenizers.processors import TemplateProcessing
 
 from jobs import ledger
-from jobs.classifier_settings import Classifier
 from jobs.errors import UserError
 from jobs.runtime.console import Console
+from jobs.settings.classifiers import Classifier
 from jobs.steps import classifiers
 from jobs.verify import verify
 from tests.conftest import corpus_texts, digests, run_job, sentences, write_corpus

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import ledger
-from jobs.duplicate_settings import Keep
+from jobs.pipeline.duplicates import candidates
 from jobs.pipeline.duplicates import near as near_duplicates
 from jobs.pipeline.duplicates.keep import Policy
 from jobs.pipeline.paths import SplitPaths
 from jobs.run import main
+from jobs.settings.duplicates import Keep
 from kernels import bands
 from tests.conftest import digests, run_job, write_corpus
 from tests.conftest import settings as job_settings
@@ -82,7 +83,7 @@ def test_clusters_are_the_seeds_in_any_partitioning(
     doc_ids, signatures, n_words, part = corpus
     folder = tmp_path_factory.mktemp("splits")
     frames = [
-        near_duplicates.band_rows(
+        candidates.band_rows(
             write_split(folder, str(p), doc_ids[part == p], signatures[part == p], n_words[part == p]),
             BANDS,
             ROWS,
@@ -92,12 +93,12 @@ def test_clusters_are_the_seeds_in_any_partitioning(
     rows = pd.concat(frames)
     # What the shuffle does: equal keys meet, in some partition.
     forests = [
-        near_duplicates.forest_of_buckets(rows[rows["key"] % np.uint64(buckets) == b]) for b in range(buckets)
+        candidates.forest_of_buckets(rows[rows["key"] % np.uint64(buckets) == b]) for b in range(buckets)
     ]
-    found = near_duplicates.merge_forests(pd.concat(forests))
-    shuffled = found.loc[found["kind"] == near_duplicates.SHUFFLED, "node"]
+    found = candidates.merge_forests(pd.concat(forests))
+    shuffled = found.loc[found["kind"] == candidates.SHUFFLED, "node"]
     assert shuffled.tolist() == [len(rows)]
-    found = found[found["kind"] == near_duplicates.EDGE]
+    found = found[found["kind"] == candidates.EDGE]
     worded = n_words > 0
     expected = seeds_clusters(doc_ids[worded], signatures[worded], BANDS, ROWS)
     assert dict(zip(found["node"].tolist(), found["root"].tolist(), strict=True)) == expected
@@ -106,10 +107,10 @@ def test_clusters_are_the_seeds_in_any_partitioning(
 def test_the_rows_that_are_shuffled_name_each_key_once(tmp_path: Path) -> None:
     signatures = np.zeros((1000, 8), np.uint32)
     paths = write_split(tmp_path, "a", np.arange(1, 1001, dtype=np.uint64), signatures, np.full(1000, 5))
-    rows = near_duplicates.band_rows(paths, BANDS, ROWS)
-    assert (rows["kind"] == near_duplicates.MEMBER).sum() == BANDS
-    assert (rows["kind"] == near_duplicates.EDGE).sum() == 999
-    assert set(rows.loc[rows["kind"] == near_duplicates.MEMBER, "node"]) == {1}
+    rows = candidates.band_rows(paths, BANDS, ROWS)
+    assert (rows["kind"] == candidates.MEMBER).sum() == BANDS
+    assert (rows["kind"] == candidates.EDGE).sum() == 999
+    assert set(rows.loc[rows["kind"] == candidates.MEMBER, "node"]) == {1}
 
 
 def test_candidates_of_a_run_are_the_seeds(finished: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from jobs import ledger, steps
 from jobs.config import Source
-from jobs.quality_settings import Quality
 from jobs.runtime.console import Console
+from jobs.settings.quality import Quality
 from jobs.sources.batches import Batch
 from jobs.steps.quality import SCHEMA, fates, filtered
 from jobs.trace import source_texts

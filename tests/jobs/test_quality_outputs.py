@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.quality_settings import Quality
+from jobs.settings.quality import Quality
 from jobs.steps.quality import Filtered, dropped_by, fates, filtered, rules_of
 
 C4_LINES = {

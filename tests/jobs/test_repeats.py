@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.pipeline.duplicates import near as near_duplicates
-from jobs.pipeline.duplicates import repeats
+from jobs.pipeline.duplicates import candidates, repeats
+from jobs.pipeline.duplicates.candidates import Candidates
 from jobs.pipeline.paths import SplitPaths
 from kernels import bands, minhash, permutation
 from tests.benchmarks import band_keys
@@ -49,11 +49,11 @@ def found_clusters(splits: list[SplitPaths], documents: int, folder: Path, clust
     from distributed import Client
 
     with Client(cluster):
-        parts = near_duplicates.forests(splits, [], 14, 8, documents, folder / "repeats", 2).compute()
-    found = near_duplicates.merge_forests(parts)
-    shuffled = int(found.loc[found["kind"] == near_duplicates.SHUFFLED, "node"].sum())
+        parts = candidates.forests(Candidates(splits, [], 14, 8, documents, folder / "repeats", 2)).compute()
+    found = candidates.merge_forests(parts)
+    shuffled = int(found.loc[found["kind"] == candidates.SHUFFLED, "node"].sum())
     assert shuffled < 0.3 * documents * 14
-    edges = found[found["kind"] == near_duplicates.EDGE]
+    edges = found[found["kind"] == candidates.EDGE]
     return dict(zip(edges["node"].tolist(), edges["root"].tolist(), strict=True))
 
 

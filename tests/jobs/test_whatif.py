@@ -11,7 +11,7 @@ from jobs import ledger
 from jobs.config import Source
 from jobs.errors import UserError
 from jobs.ledger import STEPS
-from jobs.quality_settings import MEASURING, Quality
+from jobs.settings.quality import MEASURING, Quality
 from jobs.steps.quality import rules_of
 from jobs.whatif import main
 from jobs.whatif.answer import answer

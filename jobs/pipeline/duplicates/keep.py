@@ -21,8 +21,8 @@ from kernels import permutation
 
 if TYPE_CHECKING:
     from jobs.config import Config
-    from jobs.duplicate_settings import Keep
     from jobs.runtime.context import Run
+    from jobs.settings.duplicates import Keep
 
 LAST = np.uint64(2**64 - 1)
 SIGN = np.uint64(2**63)

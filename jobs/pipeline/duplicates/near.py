@@ -1,14 +1,10 @@
-"""Near-duplicates: band keys shuffled and grouped, star forests merged, one document kept of each cluster.
+"""Near-duplicates: candidates joined to clusters, one document kept of each cluster.
 
-Two documents are candidates when they share a band of their signatures; clusters are the connected
-components of the candidates (Leskovec et al., Mining of Massive Datasets, chapter 3; FineWeb's settings by
-default). Per partition only one document goes into the shuffle for each band key, and a star to it for the others:
-the components are the same, and the largest bucket is bounded by the number of partitions. Keys that occur once in the
-whole corpus, nearly all of them, stay out of the shuffle altogether (`duplicates.repeats`).
+Two documents are candidates when they share a band of their signatures (`candidates`); clusters are the connected
+components of the candidates (`components`). Leskovec et al., Mining of Massive Datasets, chapter 3; FineWeb's settings
+by default.
 """
 
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,20 +12,26 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from jobs.pipeline.duplicates import components, dropped, keep, repeats, scope, verification
+from jobs.pipeline.duplicates import components, keep, repeats, scope, verification
+from jobs.pipeline.duplicates.candidates import (
+    EDGE,
+    REFERENCE,
+    SHUFFLED,
+    Candidates,
+    Compared,
+    forests,
+    merge_forests,
+    verified_forests,
+)
 from jobs.pipeline.duplicates.components import FOREST
 from jobs.pipeline.duplicates.dropped import find as _find
 from jobs.pipeline.duplicates.keep import Policy
-from jobs.pipeline.duplicates.repeats import Repeats
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.text import hash_prefixes
-from kernels import bands, union_find
 
 if TYPE_CHECKING:
-    import dask.dataframe as dd
-
     from jobs.runtime.context import Run
 
 NAME = "near_duplicates"
@@ -37,20 +39,6 @@ EARLIER = ["url_duplicates", "exact_duplicates"]
 WIDE = "corpus"  # subfolder, while it runs, of the forest over the whole corpus where the scope is another
 CLUSTERS, OVERLAPS = "clusters.arrow", "overlaps.npy"
 
-# What a row of the shuffled frame says about `node`, a doc_id.
-MEMBER, EDGE, REFERENCE, SHUFFLED = (
-    0,
-    1,
-    2,
-    3,
-)  # has this band key / is linked to `root` / a reference document has this key / is a count of rows
-KEYS = columns(
-    key="uint64",
-    node="uint64",
-    root="uint64",
-    kind="int8",
-)
-KEYS_IN_A_PARTITION = 4_000_000  # of the shuffle, at most: 100 MB, should all of them repeat but in no split
 RANKS = columns(
     doc_id="uint64",
     rank="uint64",
@@ -59,235 +47,6 @@ RANKS = columns(
 SCHEMA = pa.schema(
     [("doc_id", pa.uint64()), ("cluster", pa.uint64()), ("kept_by", pa.uint64()), ("overlaps", pa.uint8())]
 )
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Which documents are compared: within which scope, and what the steps before had dropped."""
-
-    scope: str = scope.CORPUS
-    earlier: tuple[Path, ...] = ()
-
-
-EVERYTHING = Compared()
-
-
-# ---------------------------------------------------------------- partition functions
-
-
-def band_rows(
-    paths: SplitPaths,
-    n_bands: int,
-    rows: int,
-    repeated: Repeats | None = None,
-    compared: Compared = EVERYTHING,
-) -> pd.DataFrame:
-    """One MEMBER row for each band key of a split, and an EDGE to its smallest document for all others.
-
-    Only keys that may occur twice, where it is known which.
-    """
-    doc_ids, keys, _ = _keys_of_split(paths, n_bands, rows, compared)
-    flat, nodes = keys.ravel(), np.repeat(doc_ids, n_bands)
-    if repeated is not None:
-        chosen = repeated.among(flat)
-        flat, nodes = flat[chosen], nodes[chosen]
-    flat, nodes, first, bucket = _buckets(flat, nodes)
-    roots = np.minimum.reduceat(nodes, first) if len(first) else nodes
-    edges = np.column_stack((nodes, roots[bucket]))
-    edges = union_find.star_forest(edges[edges[:, 0] != edges[:, 1]])
-    edges = edges[edges[:, 0] != edges[:, 1]]
-    return pd.concat(
-        [
-            _frame(KEYS, key=flat[first], node=roots, root=roots, kind=MEMBER),
-            # Edges have met already; spread by their own node they go along to any partition.
-            _frame(KEYS, key=edges[:, 0], node=edges[:, 0], root=edges[:, 1], kind=EDGE),
-        ],
-        ignore_index=True,
-    )
-
-
-def _buckets(keys: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Both in the order of the keys; where each bucket starts; and the number of each row's bucket."""
-    order = np.argsort(keys)  # vectorised, unlike a stable sort or one by two columns; nothing needs more
-    keys, nodes = keys[order], nodes[order]
-    first = _run_starts(keys)
-    return keys, nodes, first, np.repeat(np.arange(len(first)), np.diff(first, append=len(keys)))
-
-
-def reference_rows(
-    paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats | None = None
-) -> pd.DataFrame:
-    """One REFERENCE row for each band key of a split of a reference set, where it may occur twice."""
-    keys = np.unique(_keys_of_split(paths, n_bands, rows, EVERYTHING)[1])
-    if repeated is not None:
-        keys = keys[repeated.among(keys)]
-    nothing = np.zeros(len(keys), np.uint64)
-    return _frame(KEYS, key=keys, node=nothing, root=nothing, kind=REFERENCE)
-
-
-def member_rows(
-    paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats, base: int, compared: Compared
-) -> pd.DataFrame:
-    """One MEMBER row for each document and key that may occur twice; its root is the document's place, from `base`."""
-    doc_ids, keys, places = _keys_of_split(paths, n_bands, rows, compared)
-    chosen = repeated.among(keys)
-    document, _ = np.nonzero(chosen)
-    return _frame(
-        KEYS,
-        key=keys[chosen],
-        node=doc_ids[document],
-        root=(base + places[document]).astype(np.uint64),
-        kind=MEMBER,
-    )
-
-
-def _keys_of_split(
-    paths: SplitPaths, n_bands: int, rows: int, compared: Compared
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """doc_ids uint64[d], band keys uint64[d, b] and rows int64[d] of documents with words that were not dropped.
-
-    A scope's label is a part of its keys, so that equal bands of different crawls or sources do not meet.
-    """
-    wanted = ["doc_id", "n_words", "fate", *scope.columns(compared.scope)]
-    table = folders.read_table(paths.rows, columns=wanted)
-    comparable = (table["n_words"].to_numpy() > 0) & dropped.taking_part(table, compared.earlier)
-    keys = bands.band_keys(folders.load(paths.signatures)[comparable], n_bands, rows)
-    labels = scope.labels(table, compared.scope)[comparable]
-    return table["doc_id"].to_numpy()[comparable], keys ^ labels[:, None], np.flatnonzero(comparable)
-
-
-def forest_of_buckets(rows: pd.DataFrame) -> pd.DataFrame:
-    """Join the members of each bucket to its smallest; mark the smallest where a reference is in it."""
-    kind = rows["kind"].to_numpy()
-    members = rows[kind == MEMBER]
-    keys, nodes, first, bucket = _buckets(*(members[name].to_numpy(np.uint64) for name in ("key", "node")))
-    roots = np.minimum.reduceat(nodes, first) if len(first) else nodes
-    stars = np.column_stack((nodes, roots[bucket]))
-    edges = np.concatenate((_edges(rows), stars[stars[:, 0] != stars[:, 1]]))
-    references = rows.loc[kind == REFERENCE, "key"].to_numpy(np.uint64)
-    return _forest(edges, roots[np.isin(keys[first], references)], shuffled=len(rows))
-
-
-def merge_forests(rows: pd.DataFrame) -> pd.DataFrame:
-    """One forest, one set of overlap marks and one count of several."""
-    marked, counted = (
-        rows.loc[rows["kind"] == kind, "node"].to_numpy(np.uint64) for kind in (REFERENCE, SHUFFLED)
-    )
-    counts = rows[rows["kind"] == verification.HISTOGRAM].groupby("node", as_index=False).sum()
-    histogram = counts.assign(kind=verification.HISTOGRAM)[[*FOREST.columns]].astype(FOREST.dtypes)
-    forest = _forest(_edges(rows), marked, int(counted.sum()))
-    return pd.concat([forest, histogram], ignore_index=True)
-
-
-def _edges(rows: pd.DataFrame) -> np.ndarray:
-    return rows.loc[rows["kind"] == EDGE, ["node", "root"]].to_numpy(np.uint64)
-
-
-def _forest(edges: np.ndarray, overlapping: np.ndarray, shuffled: int) -> pd.DataFrame:
-    forest = union_find.star_forest(edges)
-    marked, count = np.unique(overlapping), np.array([shuffled], np.uint64)
-    return pd.concat(
-        [
-            _frame(FOREST, node=forest[:, 0], root=forest[:, 1], kind=EDGE),
-            _frame(FOREST, node=marked, root=marked, kind=REFERENCE),
-            _frame(FOREST, node=count, root=count, kind=SHUFFLED),
-        ],
-        ignore_index=True,
-    )
-
-
-def _frame(meta: pd.DataFrame, kind: int, **columns: np.ndarray) -> pd.DataFrame:
-    kinds = np.full(len(next(iter(columns.values()))), kind, np.int8)
-    return pd.DataFrame({name: {**columns, "kind": kinds}[name] for name in meta.columns})
-
-
-def _run_starts(ordered: np.ndarray) -> np.ndarray:
-    """Indices at which a run of equal values starts."""
-    return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)])
-
-
-def flagged_clusters(paths: SplitPaths, folder: Path, reference_hashes: Path) -> pd.DataFrame:
-    """Clusters that a document of this split makes overlap with a reference set."""
-    table = folders.read_table(paths.rows, columns=["doc_id", "text_hash"])
-    clusters = Clusters(folder)
-    place = clusters.find(table["doc_id"].to_numpy())
-    clustered = place >= 0
-    touched = clusters.touched(table, reference_hashes) & clustered
-    return pd.DataFrame({"cluster": np.unique(clusters.cluster[place[touched]])})
-
-
-# ---------------------------------------------------------------- the graph
-
-
-def forests(
-    splits: list[SplitPaths],
-    references: list[SplitPaths],
-    n_bands: int,
-    rows: int,
-    documents: int,
-    folder: Path,
-    tasks: int,
-    compared: Compared = EVERYTHING,
-) -> "dd.DataFrame":
-    """Star forests of about so many documents' band keys; `duplicates.components` makes one of them.
-
-    1. Note which keys may occur twice (`duplicates.repeats`), by so many tasks at once, in a folder that can go after.
-    2. Shuffle those, equal keys together.
-    3. Make stars of the buckets, and a forest of each partition's.
-    """
-    chosen = [(partial(band_rows, compared=compared), paths) for paths in splits]
-    keys = _shuffled(chosen, splits, references, n_bands, rows, documents, folder, tasks, compared)
-    return keys.map_partitions(forest_of_buckets, meta=FOREST)
-
-
-def verified_forests(
-    run: "Run",
-    splits: list[SplitPaths],
-    references: list[SplitPaths],
-    documents: int,
-    folder: Path,
-    tasks: int,
-    compared: Compared,
-) -> "dd.DataFrame":
-    """`forests` of the candidates that `duplicates.verification` finds similar enough."""
-    settings = run.config.near_duplicates
-    starts = verification.bases(splits).tolist()
-    chosen = [
-        (partial(member_rows, base=base, compared=compared), paths)
-        for paths, base in zip(splits, starts, strict=True)
-    ]
-    members = _shuffled(
-        chosen, splits, references, settings.bands, settings.rows, documents, folder, tasks, compared
-    )
-    return verification.links(run, splits, members, folder, members.npartitions, REFERENCE)
-
-
-def _shuffled(
-    chosen: list[Any],
-    splits: list[SplitPaths],
-    references: list[SplitPaths],
-    n_bands: int,
-    rows: int,
-    documents: int,
-    folder: Path,
-    tasks: int,
-    compared: Compared,
-) -> "dd.DataFrame":
-    import dask
-    import dask.dataframe as dd
-
-    keys_of = partial(_flat_keys, n_bands=n_bands, rows=rows, compared=compared)
-    repeated = repeats.graph([*splits, *references], keys_of, documents * n_bands, folder, tasks)
-    sources = [*chosen, *((reference_rows, paths) for paths in references)]
-    frames = [
-        dask.delayed(function, pure=False)(paths, n_bands, rows, repeated) for function, paths in sources
-    ]
-    keys = dd.from_delayed(frames, meta=KEYS, prefix="band-keys", verify_meta=False)
-    return keys.shuffle("key", npartitions=max(tasks, documents * n_bands // KEYS_IN_A_PARTITION))
-
-
-def _flat_keys(paths: SplitPaths, n_bands: int, rows: int, compared: Compared) -> np.ndarray:
-    return _keys_of_split(paths, n_bands, rows, compared)[1].ravel()
 
 
 # ---------------------------------------------------------------- what was found
@@ -324,6 +83,16 @@ def beside_another(forest: np.ndarray, kept_by: np.ndarray) -> np.ndarray:
     roots, place = np.unique(forest[:, 1], return_inverse=True)
     kept = np.bincount(place, weights=forest[:, 0] == kept_by, minlength=len(roots))
     return kept[place] > 1
+
+
+def flagged_clusters(paths: SplitPaths, folder: Path, reference_hashes: Path) -> pd.DataFrame:
+    """Clusters that a document of this split makes overlap with a reference set."""
+    table = folders.read_table(paths.rows, columns=["doc_id", "text_hash"])
+    clusters = Clusters(folder)
+    place = clusters.find(table["doc_id"].to_numpy())
+    clustered = place >= 0
+    touched = clusters.touched(table, reference_hashes) & clustered
+    return pd.DataFrame({"cluster": np.unique(clusters.cluster[place[touched]])})
 
 
 def ranks_of_split(paths: SplitPaths, first_row: int, doc_ids: Path, policy: Policy) -> pd.DataFrame:
@@ -401,15 +170,19 @@ def _forest_of(
     if not settings.enabled or not splits:
         return FOREST
     sets = run.referenced if references else []
-    tasks = sum(run.client.nthreads().values())
-    documents = run.totals()["documents"] * (len(splits) + len(sets)) // len(splits)
-    compared = Compared(within, tuple(run.out / job for job in EARLIER))
     scratch = job.folder / repeats.FOLDER
     if not resumed:
-        if settings.verify == "none":
-            graph = forests(splits, sets, settings.bands, settings.rows, documents, scratch, tasks, compared)
-        else:
-            graph = verified_forests(run, splits, sets, documents, scratch, tasks, compared)
+        of = Candidates(
+            splits,
+            sets,
+            settings.bands,
+            settings.rows,
+            documents=run.totals()["documents"] * (len(splits) + len(sets)) // len(splits),
+            folder=scratch,
+            tasks=sum(run.client.nthreads().values()),
+            compared=Compared(within, tuple(run.out / job for job in EARLIER)),
+        )
+        graph = forests(of) if settings.verify == "none" else verified_forests(run, of)
         components.commit_forests(run.client, run.console, job, graph, **run.totals())
         folders.remove_folder(scratch)
     return components.merged(run.client, run.console, job, settings.tree_edges, merge_forests)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.canonical_urls import Canonical, hashes
 from jobs.pipeline.duplicates import equal
+from jobs.pipeline.duplicates.canonical_urls import Canonical, hashes
 from jobs.runtime import checkpoint, fingerprint
 
 if TYPE_CHECKING:
-    from jobs.duplicate_settings import UrlDuplicates
     from jobs.runtime.context import Run
+    from jobs.settings.duplicates import UrlDuplicates
 
 NAME = "url_duplicates"
 

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jobs.section import Section
+from jobs.settings.section import Section
 
 RuleSet = Literal["gopher_repetition", "gopher_quality", "c4", "fineweb", "additions", "bad_words"]
 FINEWEB_ORDER: tuple[RuleSet, ...] = ("gopher_repetition", "gopher_quality", "c4", "fineweb")

@@ -6,7 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from jobs.models import KINDS
-from jobs.section import Name, Section
+from jobs.settings.section import Name, Section
 
 
 class Classifier(Section):

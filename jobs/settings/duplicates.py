@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jobs.section import Section
+from jobs.settings.section import Section
 
 # Parameters that say how a visitor came, not what the page holds (a selection of the ClearURLs and Brave lists).
 TRACKING_PARAMETERS = (

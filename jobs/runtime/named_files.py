@@ -1,4 +1,4 @@
-"""Files of models as they are now: what is known of one does not outlive its replacement."""
+"""Files that settings name, as they are now: what is known of one does not outlive its replacement."""
 
 import functools
 import hashlib

@@ -11,8 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs import balance, ledger
+from jobs import ledger
 from jobs.pipeline.order import ranges
+from jobs.report import balance
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
