@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kernels.accelerate import kernel
 from kernels.arrays import check_offsets, read_only
-from kernels.words import INVALID, drop_words, new_cursor, normalise, scratch_size, unicode_tables
+from kernels.words import INVALID, drop_words, new_cursor, next_words, scratch_size, unicode_tables
 from kernels.xxh3 import hash_slice
 
 CHUNK = 8192  # with what is made of it, it stays in the first-level cache
@@ -142,7 +142,7 @@ def next_buckets(data, stop, grams, tables, cursor, buffers):
     Parameters
     ----------
     data, stop, cursor
-        As for `kernels.words.normalise`.
+        As for `kernels.words.next_words`.
     grams : Grams
         Which n-grams are looked at.
     tables : Tables
@@ -158,12 +158,10 @@ def next_buckets(data, stop, grams, tables, cursor, buffers):
         How many buckets were written.
     """
     scratch, starts, buckets, chunk = buffers
-    limit = min(cursor.position + chunk, stop)
-    cursor = normalise(data, limit, stop, tables, cursor, scratch, starts)
+    cursor, n_complete = next_words(data, stop, tables, cursor, scratch, starts, chunk)
     if cursor.position == INVALID:
         return cursor, 0
     at_end = cursor.position == stop
-    n_complete = cursor.n_words if at_end else cursor.n_words - 1  # the next chunk may go on with the last
     n_starts = n_complete if at_end else max(n_complete - grams.longest + 1, 0)
     shift = np.uint64(64 - grams.bits)
     n_buckets = 0

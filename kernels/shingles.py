@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from kernels.accelerate import kernel
 from kernels.arrays import check_offsets, read_only
-from kernels.words import INVALID, drop_words, new_cursor, normalise, scratch_size, unicode_tables
+from kernels.words import INVALID, drop_words, new_cursor, next_words, scratch_size, unicode_tables
 from kernels.xxh3 import hash_slice
 
 NGRAM = 5
@@ -173,7 +173,7 @@ def next_shingles(data, stop, ngram, tables, cursor, buffers):
     Parameters
     ----------
     data, stop, tables, cursor
-        As for `kernels.words.normalise`.
+        As for `kernels.words.next_words`.
     ngram : int
         Words in a shingle.
     buffers : Buffers
@@ -187,12 +187,10 @@ def next_shingles(data, stop, ngram, tables, cursor, buffers):
         How many hashes were written.
     """
     scratch, starts, hashes, chunk = buffers
-    limit = min(cursor.position + chunk, stop)
-    cursor = normalise(data, limit, stop, tables, cursor, scratch, starts)
+    cursor, n_complete = next_words(data, stop, tables, cursor, scratch, starts, chunk)
     if cursor.position == INVALID:
         return cursor, 0
     at_end = cursor.position == stop
-    n_complete = cursor.n_words if at_end else cursor.n_words - 1  # the next chunk may go on with the last
     n_hashes = max(n_complete - ngram + 1, 0)
     for i in range(n_hashes):
         hashes[i] = hash_slice(scratch, starts[i], starts[i + ngram] - 1)

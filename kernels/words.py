@@ -175,6 +175,22 @@ def normalise(data, limit, stop, tables, cursor, scratch, starts):
     return cursor
 
 
+@kernel
+def next_words(data, stop, tables, cursor, scratch, starts, chunk):
+    """Bring the next `chunk` bytes of one document to normal form, as `normalise` does; what of it is complete.
+
+    Returns
+    -------
+    cursor : Cursor
+        From `normalise`.
+    n_complete : int
+        Words in `scratch` that the next chunk cannot go on with: all but the last, and all at the document's end.
+    """
+    limit = min(cursor.position + chunk, stop)
+    cursor = normalise(data, limit, stop, tables, cursor, scratch, starts)
+    return cursor, cursor.n_words if cursor.position == stop else cursor.n_words - 1
+
+
 @inlined
 def _take_ascii_run(data, limit, lower_case, cursor, scratch, starts):
     """Bring bytes below 0x80 to normal form, without a branch at word boundaries."""
