@@ -52,7 +52,7 @@ def peak(corpora: list[Corpus], tokens: Path) -> float:
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         for corpus in corpora:
             for split in corpus.splits():
-                annotate.annotate_split(split, step(corpus, Path(folder), tokens))
+                annotate.annotate_split(split, step(corpus, {}, Path(folder), tokens))
     return peak_memory()
 
 
