@@ -427,7 +427,10 @@ class Report(Section):
     """What the report measures beside the counts."""
 
     window: int = Field(1024, ge=2, description="tokens in a training window, for the packing arithmetic")
-    pairs: int = Field(5, ge=0, description="near-duplicate pairs shown with their exact similarity")
+    pairs: int = Field(5, ge=0, le=100, description="near-duplicate pairs shown with their exact similarity")
+    examples: int = Field(
+        5, ge=0, le=20, description="documents of each fate shown with the beginning of their text"
+    )
     max_removed_share: float = Field(
         0.5,
         ge=0,

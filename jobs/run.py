@@ -186,7 +186,7 @@ def conclude(run: "Run", did: list[str], seconds: float) -> int:
         )
     failed = bool(problems) or len(bad) > allowed
     run.console.line(
-        f"{run.out}: {', '.join(ended)}; {seconds:,.0f} s; report in report/report.json",
+        f"{run.out}: {', '.join(ended)}; {seconds:,.0f} s; report in report/index.html",
         style="red" if failed else None,
     )
     return int(failed)

@@ -1,6 +1,7 @@
 """The report: every figure that the seed gives for its own run, computed from this run's files.
 
 `OUT/report/report.json` holds no time, host or path, so that its bytes are the same wherever the run was made.
+`index.html` beside it shows the figures to a person, with documents of each fate.
 """
 
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 
 from jobs import ledger
 from jobs.pipeline.order import ranges
-from jobs.report import balance
+from jobs.report import balance, examples, page, sections
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
@@ -222,12 +223,22 @@ def lengths(tallied: pd.DataFrame, fates: list[str] | None, window: int) -> dict
         "shortest": int(rows.index.min()),
         "longest": int(rows.index.max()),
         "quantiles": {str(q): _quantile(rows["documents"], q) for q in QUANTILES},
+        "histogram": _by_powers_of_two(rows["documents"]),
         "window": window,
         "share_of_documents_longer_than_window": _share(
             rows["documents"][longer].sum(), rows["documents"].sum()
         ),
         "share_of_tokens_in_them": _share(rows["n_tokens"][longer].sum(), rows["n_tokens"].sum()),
     }
+
+
+def _by_powers_of_two(documents: pd.Series) -> list[dict[str, int]]:
+    """Documents of 1, of 2 and 3, of 4 to 7 … tokens, from the shortest to the longest."""
+    powers = np.floor(np.log2(documents.index.to_numpy())).astype(int)
+    counts = np.bincount(powers, weights=documents.to_numpy())
+    return [
+        {"from": 1 << power, "documents": int(counts[power])} for power in range(powers.min(), len(counts))
+    ]
 
 
 def floors(tallied: pd.DataFrame, wanted: tuple[int, ...]) -> list[dict[str, Any]]:
@@ -365,7 +376,7 @@ def near_duplicates(sizes: pd.DataFrame, steps: list[dict[str, Any]]) -> dict[st
 
 
 def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Some removed documents and what was kept instead, with their exact similarity."""
+    """Some removed documents and what was kept instead, with their exact similarity and their texts."""
     wanted = pa.array(np.unique(pairs[["doc_id", "kept_by"]].to_numpy(np.uint64)))
     columns = ["doc_id", "source", "path", "record", "id", "url", "crawl"]
     found: dict[int, dict[str, Any]] = {}
@@ -374,8 +385,8 @@ def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
         found |= {row["doc_id"]: row for row in table.to_pylist()}
     ngram = run.config.near_duplicates.ngram
     for row in found.values():
-        (text,) = run.texts(row["source"], row["path"], [row["record"]])
-        row["shingles"] = shingles.shingles(text or "", ngram)
+        (row["text"],) = run.texts(row["source"], row["path"], [row["record"]])
+        row["shingles"] = shingles.shingles(row["text"] or "", ngram)
     described = []
     for pair in pairs.itertuples():
         a, b = found[int(pair.doc_id)], found[int(pair.kept_by)]
@@ -384,9 +395,20 @@ def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
                 "similarity": shingles.jaccard(a["shingles"], b["shingles"]),
                 "removed": {name: a[name] for name in columns},
                 "kept": {name: b[name] for name in columns},
+                "texts": (a["text"] or "", b["text"] or ""),
             }
         )
     return sorted(described, key=lambda pair: -pair["similarity"])
+
+
+def shown(pair: dict[str, Any]) -> sections.Pair:
+    """A pair as the page shows it; its texts leave the figures."""
+    left, right = examples.differences(*pair.pop("texts"))
+    removed, kept = (
+        f"{one['source']} · {one['path']} · record {one['record']} · {one['url'] or one['id'] or ''}"
+        for one in (pair["removed"], pair["kept"])
+    )
+    return sections.Pair(f"similarity {pair['similarity']:.3f}", removed, kept, left, right)
 
 
 def packing_arithmetic(run: "Run", split: str, window: int) -> dict[str, Any]:
@@ -421,6 +443,7 @@ def job_fingerprint(run: "Run") -> str:
         run.config.length.model_dump(),
         run.config.near_duplicates.ngram,
         run.config.keep.model_dump(),
+        fingerprint.versions("matplotlib", "jinja2"),
     ]
     return fingerprint.fingerprint(__name__, settings=settings, upstream=upstream)
 
@@ -433,7 +456,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         run.out,
         [*IDENTITIES, *LABELS, *MEASURES],
     )
-    with run.console.job(NAME, 4 * frame.npartitions, "tables", **run.totals()) as meter:
+    with run.console.job(NAME, 5 * frame.npartitions, "tables", **run.totals()) as meter:
         tallied = gather(run.client, frame.map_partitions(tally, meta=TALLY), meter, counted=())
         clustered = frame.map_partitions(members, meta=MEMBERS).shuffle(
             "cluster", npartitions=frame.npartitions
@@ -446,12 +469,18 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         pairs = gather(
             run.client, frame.map_partitions(sampled_pairs, pairs=config.report.pairs, meta=PAIRS), meter
         )
+        looked_at = ledger.read(run.out, examples.COLUMNS).map_partitions(
+            examples.sampled, of_each=config.report.examples, meta=examples.SAMPLED
+        )
+        found = examples.sampled(gather(run.client, looked_at, meter), config.report.examples)
     steps, unbalanced = funnel(tallied), balance.worst(unlike)
     encoded = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)][["n_bytes", "n_tokens"]].sum()
     order = run.figures("order")
     warned = warnings(tallied, config.report.max_removed_share)
     for warning in warned:
         run.console.warn(warning)
+    alike = similar_pairs(run, _smallest(pairs, config.report.pairs))
+    pairs_shown = [shown(pair) for pair in alike]
     content = {
         "funnel": steps,
         "crawls": by_crawl(tallied),
@@ -464,8 +493,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "duplicates": {"keep": config.keep.model_dump(mode="json"), "warnings": warned},
         "url_duplicates": equal_duplicates(run, "url_duplicates", steps, ledger.URL_DUPLICATE),
         "exact_duplicates": equal_duplicates(run, "exact_duplicates", steps, ledger.EXACT_DUPLICATE),
-        "near_duplicates": near_duplicates(sizes, steps)
-        | {"pairs": similar_pairs(run, _smallest(pairs, config.report.pairs))},
+        "near_duplicates": near_duplicates(sizes, steps) | {"pairs": alike},
         "scores": scores(tallied),
         "lengths": {
             "before_deduplication": lengths(tallied, None, config.report.window),
@@ -483,6 +511,14 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "files_with_unreadable_records": run.figures("annotate")["files_with_unreadable_records"],
     }
     checkpoint.write_json(job.folder / FILE, content)
+    page.write(
+        job.folder,
+        f"What became of {', '.join(source.name for source in run.sources)}",
+        content,
+        config.near_duplicates.model_dump(),
+        examples.in_order(examples.with_excerpts(found, run.texts)),
+        pairs_shown,
+    )
     return {"funnel": steps, "out_of_proportion": unbalanced}
 
 
