@@ -21,6 +21,7 @@ COMMANDS = {
     "scurve": "measure how often near-duplicates are flagged, against the formula",
     "verify": "prove a finished run from its files alone",
     "whatif": "say what other thresholds would remove from a finished run",
+    "contamination": "look for an evaluation set in a finished run",
     "trace": "name the document that a token of a shard comes from",
 }
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_v
 from jobs import ledger
 from jobs.errors import UserError
 from jobs.settings.classifiers import Classifier, columns_of, refuse_empty_range
+from jobs.settings.contamination import Contamination
 from jobs.settings.duplicates import ExactDuplicates, Keep, Scope, UrlDuplicates
 from jobs.settings.quality import Quality
 from jobs.settings.section import Name, Section
@@ -169,6 +170,9 @@ class Source(Section):
     language: Language = Language()
     quality: Quality = Quality()
     classifiers: tuple[Classifier, ...] = ()
+    contamination: Contamination = Field(
+        Contamination(), description="that of the whole run, or sets: [] to look for none"
+    )
 
     @model_validator(mode="after")
     def _path(self) -> Self:
@@ -254,6 +258,7 @@ class Source(Section):
                 for one in self.classifiers
             ),
             "quality": _with_absolute_lists(self.quality),
+            "contamination": with_absolute_sets(self.contamination),
         }
         return self.model_copy(update=update)
 
@@ -265,6 +270,12 @@ def _absolute(path: str) -> str:
 def _with_absolute_lists(quality: Quality) -> Quality:
     files = {language: _absolute(path) for language, path in quality.bad_words.files.items()}
     return quality.model_copy(update={"bad_words": quality.bad_words.model_copy(update={"files": files})})
+
+
+def with_absolute_sets(contamination: Contamination) -> Contamination:
+    """The settings as they are used, wherever a task runs."""
+    sets = tuple(one.model_copy(update={"path": _absolute(one.path)}) for one in contamination.sets)
+    return contamination.model_copy(update={"sets": sets})
 
 
 def _all_absolute(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -458,6 +469,9 @@ class Config(Section):
     language: Language = Field(Language(), description="for every source that sets no other")
     quality: Quality = Field(Quality(), description="for every source that sets no other")
     classifiers: tuple[Classifier, ...] = Field((), description="for every source that sets no other")
+    contamination: Contamination = Field(
+        Contamination(), description="for every source that does not say sets: []"
+    )
     splits: Splits = Splits()
     tokenizer: Tokenizer = Tokenizer()
     keep: Keep = Keep()
@@ -490,6 +504,12 @@ class Config(Section):
                         f"{kind}; it needs one type"
                     )
         _refuse_twice([source.name for source in self.sources], "sources")
+        for source in (*self.sources, *self.validation.references):
+            if source.contamination.used and source.contamination != self.contamination:
+                raise ValueError(
+                    f"source {source.name!r} has other settings of contamination than the whole run; it can only say "
+                    "contamination: {sets: []}, to look for none"
+                )
         trained = None if self.tokenizer.path else self.tokenizer.train.vocab_size
         if self.shards.dtype == "uint16" and trained is not None and trained > 65_536:
             raise ValueError(
@@ -500,7 +520,7 @@ class Config(Section):
 
 
 # Sections that a source has from the whole run where it does not set them.
-STEPS = ("thresholds", "urls", "extraction", "language", "quality", "classifiers")
+STEPS = ("thresholds", "urls", "extraction", "language", "quality", "classifiers", "contamination")
 
 
 def _with_inherited(raw: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ NULL_TEXT, EMPTY_TEXT, INVALID_UTF8, UNREADABLE = (
 
 # The steps of a run in order; a fate begins with the name of its step.
 STEPS = (
-    *("input", "column", "urls", "extraction", "language", "quality", "classifier"),
+    *("input", "column", "urls", "extraction", "language", "quality", "classifier", "contaminated"),
     *(*DUPLICATES, "length"),
 )
 

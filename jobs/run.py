@@ -29,6 +29,7 @@ JOBS = {
     "order": "jobs.pipeline.order",
     "shards": "jobs.pipeline.shards",
     "ledger": "jobs.pipeline.accounting",
+    "contamination": "jobs.pipeline.contamination",
     "scurve": "jobs.scurve",
     "report": "jobs.report",
 }

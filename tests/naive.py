@@ -431,3 +431,26 @@ def _unescaped(part: bytes, rules) -> bytes:
 def _is_left_out(parameter: bytes, patterns: Sequence[bytes]) -> bool:
     name = parameter.partition(b"=")[0].lower()
     return any(name.startswith(p[:-1]) if p.endswith(b"*") else name == p for p in patterns)
+
+
+def gpt3_words(text: str) -> list[str]:
+    """Letters, marks and numbers lower-cased, white space and control characters between; the rest is as if absent."""
+    kept = ""
+    for character in text:
+        category = unicodedata.category(character)
+        if category[0] in "LMN":
+            kept += character
+        elif category[0] == "Z" or category == "Cc":
+            kept += " "
+    return [
+        lower(kept[run.start() : run.end()]) for run in re.finditer("cm*|[wm]+", "".join(map(kind, kept)))
+    ]
+
+
+def ngrams(words: Sequence[str], n: int) -> list[str]:
+    return [" ".join(words[i : i + n]) for i in range(len(words) - n + 1)]
+
+
+def is_contaminated(text: str, eval_grams: set[str], n: int) -> bool:
+    """Seed 001's set expression."""
+    return any(g in eval_grams for g in ngrams(gpt3_words(text), n))

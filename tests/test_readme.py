@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
+from jobs.config import Config
 from tests.conftest import ROOT
 from tests.servers import files_server
 
@@ -61,7 +63,7 @@ def write_crawl(path: Path, pages: int) -> None:
 
 
 def test_the_readme_shows_what_this_test_knows() -> None:
-    assert {language for language, _ in blocks()} == {"sh", "python"}
+    assert {language for language, _ in blocks()} == {"sh", "python", "yaml"}
     assert len(blocks()) >= 9
 
 
@@ -87,6 +89,9 @@ def test_every_command_and_snippet(checkout: Path, cluster: str, hub: list[str])
         "--set validation.fraction=0.01\n": f"--set validation.fraction=0.01 {small}\n",
     }
     for language, code in blocks():
+        if language == "yaml":
+            Config.model_validate({"sources": [{"name": "a", "path": "b"}], **yaml.safe_load(code)})
+            continue
         if code.strip() == "make test":  # what is running now
             shown = _run(["make", "-n", "--assume-old=.venv/.ready", "test"], checkout)
             assert "-m pytest" in shown

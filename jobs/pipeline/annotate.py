@@ -1,7 +1,8 @@
 """One pass over the text: signatures, token ids and counts, split by split.
 
 Each split of the sources becomes three files in `OUT/annotate`, named after the split's key:
-`.parquet` (a row a document), `.signatures.npy` (uint32[d, h]) and `.tokens.bin` (the token store).
+`.parquet` (a row a document), `.signatures.npy` (uint32[d, h]) and `.tokens.bin` (the token store); where evaluation
+sets were looked for, `.contamination.parquet` beside them has their n-grams in the documents.
 """
 
 import json
@@ -43,6 +44,14 @@ SUMMARY = columns(
     pages="int64",
     page_seconds="float64",
     unfit="string",  # JSON: column -> how many values are no such type
+)
+FOUND = [("ngram", pa.int64()), ("start", pa.int64()), ("counts", pa.bool_())]
+MATCHES = pa.schema(
+    [
+        *ledger.IDENTITY,
+        *((name, kind) for name, kind in ledger.CARRIED if name in ("id", "url", "crawl")),
+        *FOUND,
+    ]
 )
 
 
@@ -101,7 +110,8 @@ def annotate_split(split: sources.Split, step: Step) -> pd.DataFrame:
         "page_seconds": sum(one.page_seconds for one in annotated),
         "unfit": json.dumps(sum((one.unfit for one in annotated), Counter())),
     }
-    return _commit(split, step, table, signatures, stored, work)
+    matches = [one.matches for one in annotated if one.matches is not None]
+    return _commit(split, step, table, signatures, stored, work, matches)
 
 
 class Annotated(NamedTuple):
@@ -119,6 +129,8 @@ class Annotated(NamedTuple):
         How many went through extraction, and the CPU time that took.
     unfit
         Carried column -> how many values the source has that its type cannot hold; they are null.
+    matches
+        N-grams of evaluation sets, as `MATCHES` has them; None where none were looked for.
     """
 
     table: pa.Table
@@ -127,6 +139,7 @@ class Annotated(NamedTuple):
     pages: int
     page_seconds: float
     unfit: Counter[str]
+    matches: pa.Table | None
 
 
 def annotate_batch(split: sources.Split, batch: sources.Batch, step: Step) -> Annotated:
@@ -158,7 +171,19 @@ def annotate_batch(split: sources.Split, batch: sources.Batch, step: Step) -> An
     table = pa.table(
         [pa.array(columns[field.name]).cast(field.type) for field in step.schema], schema=step.schema
     )
-    return Annotated(table, signatures, tokens, documents.pages, documents.page_seconds, unfit)
+    return Annotated(
+        table, signatures, tokens, documents.pages, documents.page_seconds, unfit, _matches(documents, table)
+    )
+
+
+def _matches(documents: steps.Documents, table: pa.Table) -> pa.Table | None:
+    """With each document's identity in place of its row."""
+    if documents.matches is None:
+        return None
+    of_document = table.select(MATCHES.names[: -len(FOUND)]).take(documents.matches["row"])
+    for name, _ in FOUND:
+        of_document = of_document.append_column(name, documents.matches[name])
+    return of_document
 
 
 def _encode(
@@ -241,8 +266,13 @@ def _commit(
     signatures: np.ndarray,
     stored: np.ndarray,
     work: dict[str, Any],
+    matches: Sequence[pa.Table],
 ) -> pd.DataFrame:
     paths = SplitPaths(step.folder, split.key)
+    looked_for = step.sources[split.source].contamination.used
+    if looked_for:
+        with checkpoint.written(paths.matches) as file:
+            pq.write_table(pa.concat_tables([MATCHES.empty_table(), *matches]), file, compression="zstd")
     with checkpoint.written(paths.rows) as file:
         pq.write_table(table.combine_chunks(), file, compression="zstd")
     with checkpoint.written(paths.signatures) as file:
@@ -258,7 +288,8 @@ def _commit(
         "lost": pc.sum(pc.equal(fates, ledger.UNREADABLE)).as_py() or 0,
         **work,
     }
-    return finish_task(step.folder, step.fingerprint, split.key, paths.all, figures, SUMMARY)
+    written = [*paths.all, *([paths.matches] if looked_for else [])]
+    return finish_task(step.folder, step.fingerprint, split.key, written, figures, SUMMARY)
 
 
 # ---------------------------------------------------------------- the graph and the commit

@@ -27,6 +27,11 @@ class SplitPaths:
         return self.folder / f"{self.key}.tokens.bin"
 
     @property
+    def matches(self) -> Path:
+        """N-grams of evaluation sets in the documents, where they were looked for."""
+        return self.folder / f"{self.key}.contamination.parquet"
+
+    @property
     def all(self) -> list[Path]:
         """The split's files."""
         return [self.rows, self.signatures, self.tokens]

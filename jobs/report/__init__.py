@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import ledger
+from jobs.pipeline import contamination
 from jobs.pipeline.order import ranges
 from jobs.report import balance, examples, page, sections
 from jobs.runtime import checkpoint, fingerprint, folders
@@ -437,7 +438,7 @@ def _share(part: float, whole: float) -> float | None:
 
 def job_fingerprint(run: "Run") -> str:
     """Covers the report's settings and the jobs that it describes."""
-    upstream = [run.fingerprints[name] for name in ("ledger", "scurve")]
+    upstream = [run.fingerprints[name] for name in ("ledger", "contamination", "scurve")]
     settings = [
         run.config.report.model_dump(),
         run.config.length.model_dump(),
@@ -506,6 +507,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
             "kept_documents_overlapping_references": order["kept_documents_overlapping_references"],
         },
         "packing": packing_arithmetic(run, ledger.TRAIN, config.report.window),
+        "contamination": run.figures("contamination"),
         "shards": run.figures("shards"),
         "scurve": run.figures("scurve"),
         "files_with_unreadable_records": run.figures("annotate")["files_with_unreadable_records"],
@@ -519,7 +521,11 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         examples.in_order(examples.with_excerpts(found, run.texts)),
         pairs_shown,
     )
-    return {"funnel": steps, "out_of_proportion": unbalanced}
+    return {
+        "funnel": steps,
+        "out_of_proportion": unbalanced,
+        "contamination": contamination.summary(run.figures("contamination")),
+    }
 
 
 def read(out: str | Path) -> dict[str, Any]:
@@ -539,6 +545,8 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
     console.table("", ["", "documents", "bytes", "tokens"], rows)
     if any(row["step"].startswith(BEFORE_TOKENS) for row in figures["funnel"]):
         console.line("Bytes are of the text; tokens are of the documents that came as far as the tokenizer.")
+    if figures["contamination"]:
+        console.table("evaluation sets", contamination.HEADINGS, figures["contamination"])
     for sentence in balance.sentences(figures["out_of_proportion"]):
         console.warn(sentence)
 

@@ -1,8 +1,8 @@
 """What the annotate pass does to each document before it is measured, one module a step.
 
 `documents` applies the steps of a source in their order (FineWeb's): the keyed sample, thresholds, URLs, extraction,
-language, quality, classifiers. A document that a step drops keeps its row, with the step's reason as its fate, and goes
-no further.
+language, quality, classifiers, contamination. A document that a step drops keeps its row, with the step's reason as
+its fate, and goes no further.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from jobs import ledger, sources
 from jobs.runtime import fingerprint
-from jobs.steps import classifiers, extraction, language, quality, thresholds, urls
+from jobs.steps import classifiers, contamination, extraction, language, quality, thresholds, urls
 from kernels import permutation
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class Documents:
         What is known beside the text, under the ledger's names: Arrow arrays of d values.
     pages, page_seconds
         How many went through extraction, and the CPU time that took.
+    matches
+        N-grams of evaluation sets, as `contamination.MATCHES` has them; None where none were looked for.
     """
 
     doc_ids: np.ndarray
@@ -55,6 +57,7 @@ class Documents:
     columns: dict[str, pa.Array]
     pages: int = 0
     page_seconds: float = 0.0
+    matches: pa.Table | None = None
 
     @property
     def alive(self) -> np.ndarray:
@@ -91,6 +94,8 @@ def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
         begun = _judged(begun, source)
     for settings in source.classifiers:
         begun = _classified(begun, settings)
+    if source.contamination.used:
+        begun = _decontaminated(begun, source)
     return begun
 
 
@@ -113,6 +118,8 @@ def texts(
             here = replace(
                 here, text=quality.filtered(here.text, source.quality, _languages(here, source)).text
             )
+        if source.contamination.used and source.contamination.action == "cut":
+            here = replace(here, text=contamination.checked(here.text, source.contamination).text)
         found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
         found.update((record, None) for record in batch.records[~here.alive].tolist())
     return [found[record] for record in wanted]
@@ -130,6 +137,7 @@ def check(source: "Source") -> None:
     language.check(source.language)
     classifiers.check(source.classifiers)
     quality.check(source.quality)
+    contamination.check(source.contamination)
 
 
 def identity(source: "Source") -> dict[str, Any]:
@@ -143,6 +151,7 @@ def identity(source: "Source") -> dict[str, Any]:
         "language": language.identity(source.language),
         "quality": quality.identity(source.quality),
         "classifiers": classifiers.identity(source.classifiers),
+        "contamination": contamination.identity(source.contamination),
         "versions": fingerprint.versions(
             *(URL_LIBRARIES if source.urls.used else ()),
             *(PAGE_LIBRARIES if source.has_pages else ()),
@@ -244,6 +253,16 @@ def _classified(begun: Documents, settings: "Classifier") -> Documents:
     d = len(begun.fate)
     columns = {name: _spread(column, rows, d) for name, column in found.items()}
     return replace(begun, columns={**begun.columns, **columns}).dropped(_spread(fate, rows, d))
+
+
+def _decontaminated(begun: Documents, source: "Source") -> Documents:
+    """N-grams of evaluation sets in every document that got so far."""
+    rows = np.flatnonzero(begun.alive)
+    found = contamination.checked(begun.text.take(pa.array(rows)), source.contamination)
+    d = len(begun.fate)
+    matches = found.matches.set_column(0, "row", pa.array(rows[found.matches["row"].to_numpy()]))
+    text = pc.coalesce(_spread(found.text, rows, d), begun.text)
+    return replace(begun, text=text, matches=matches).dropped(_spread(found.fate, rows, d))
 
 
 def _languages(here: Documents, source: "Source") -> pa.Array | None:

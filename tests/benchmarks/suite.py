@@ -128,11 +128,18 @@ def quality() -> list[Result]:
     return quality.measure()
 
 
+def contamination() -> list[Result]:
+    from tests.benchmarks import contamination
+
+    return contamination.measure()
+
+
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     function.__name__: function
     for function in (
         signature,
         quality,
+        contamination,
         encoding,
         annotate,
         reading,
