@@ -281,9 +281,10 @@ def fates(frame: pd.DataFrame, wanted: np.ndarray) -> pd.DataFrame:
 
 
 def job_fingerprint(run: "Run") -> str:
-    """Covers the settings, the sets, and the fates of the documents."""
+    """Covers the settings and, where sets are looked for, these and the fates of the documents."""
+    settings = run.config.contamination
     return fingerprint.fingerprint(
-        __name__, settings=identity(run.config.contamination), ledger=run.fingerprints["ledger"]
+        __name__, settings=identity(settings), ledger=run.fingerprints["ledger"] if settings.used else None
     )
 
 
