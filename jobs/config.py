@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 
 from jobs import ledger
 from jobs.errors import UserError
 from jobs.settings.classifiers import Classifier, columns_of, refuse_empty_range
 from jobs.settings.contamination import Contamination
-from jobs.settings.duplicates import ExactDuplicates, Keep, Scope, UrlDuplicates
+from jobs.settings.duplicates import ExactDuplicates, Keep, RepeatedPassages, Scope, UrlDuplicates
 from jobs.settings.quality import Quality
 from jobs.settings.section import Name, Section
 
@@ -170,6 +170,8 @@ class Source(Section):
     language: Language = Language()
     quality: Quality = Quality()
     classifiers: tuple[Classifier, ...] = ()
+    repeated_passages: RepeatedPassages = RepeatedPassages()
+    _repeats: Path | None = PrivateAttr(None)  # of a resolved source
     contamination: Contamination = Field(
         Contamination(), description="that of the whole run, or sets: [] to look for none"
     )
@@ -198,6 +200,7 @@ class Source(Section):
             ledger.NORMALISED_HASH,
             *dict(ledger.QUALITY),
             *dict(ledger.BAD_WORDS),
+            *dict(ledger.REMOVED),
         }
         taken = sorted(ours & set(self.extra))
         if taken:
@@ -239,15 +242,26 @@ class Source(Section):
         """Whether documents come as pages, from which text is extracted."""
         return self.content == "html" or self.format == "warc"
 
+    @property
+    def repeats(self) -> Path | None:
+        """Folder in the output with the passages that repeat; None where none are taken out."""
+        return self._repeats if self.repeated_passages.enabled else None
+
     def resolved(self, out: Path) -> "Source":
         """The source as tasks read it, wherever they run: a local path is absolute.
 
         The built-in corpus stands as Parquet in the output.
         """
+        resolved = self.model_copy(update=self._places(out))
+        resolved._repeats = out / "repeated_passages"
+        return resolved
+
+    def _places(self, out: Path) -> dict[str, Any]:
+        """Where each file is."""
         if self.format == "packages":
-            return self.model_copy(update={"format": "parquet", "path": str(out / "corpus" / "*.parquet")})
+            return {"format": "parquet", "path": str(out / "corpus" / "*.parquet")}
         model = self.language.model
-        update = {
+        return {
             "path": _absolute(str(self.path)),
             "urls": Urls(domains=_all_absolute(self.urls.domains), words=_all_absolute(self.urls.words)),
             "language": self.language.model_copy(update={"model": model and _absolute(model)}),
@@ -260,7 +274,6 @@ class Source(Section):
             "quality": _with_absolute_lists(self.quality),
             "contamination": with_absolute_sets(self.contamination),
         }
-        return self.model_copy(update=update)
 
 
 def _absolute(path: str) -> str:
@@ -469,6 +482,9 @@ class Config(Section):
     language: Language = Field(Language(), description="for every source that sets no other")
     quality: Quality = Field(Quality(), description="for every source that sets no other")
     classifiers: tuple[Classifier, ...] = Field((), description="for every source that sets no other")
+    repeated_passages: RepeatedPassages = Field(
+        RepeatedPassages(), description="for every source that sets no other; reference sets stay as they are"
+    )
     contamination: Contamination = Field(
         Contamination(), description="for every source that does not say sets: []"
     )
@@ -520,7 +536,16 @@ class Config(Section):
 
 
 # Sections that a source has from the whole run where it does not set them.
-STEPS = ("thresholds", "urls", "extraction", "language", "quality", "classifiers", "contamination")
+STEPS = (
+    "thresholds",
+    "urls",
+    "extraction",
+    "language",
+    "quality",
+    "classifiers",
+    "repeated_passages",
+    "contamination",
+)
 
 
 def _with_inherited(raw: dict[str, Any]) -> dict[str, Any]:

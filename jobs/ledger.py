@@ -57,6 +57,10 @@ BAD_WORDS = [  # null where the document's language has no list
     ("bad_words_matches", pa.int64()),
     ("bad_words_matches_per_word", pa.float64()),
 ]
+REMOVED = [  # of a text, since they repeat elsewhere; null where the document did not get so far
+    ("removed_passages", pa.int64()),  # lines, paragraphs or sentences
+    ("removed_bytes", pa.int64()),
+]
 NORMALISED_HASH = "normalised_hash"  # XXH3-128 of the text as exact_duplicates.normalise has it
 DECIDED = [
     ("fate", pa.dictionary(pa.int32(), pa.string())),
@@ -81,7 +85,8 @@ NULL_TEXT, EMPTY_TEXT, INVALID_UTF8, UNREADABLE = (
 
 # The steps of a run in order; a fate begins with the name of its step.
 STEPS = (
-    *("input", "column", "urls", "extraction", "language", "quality", "classifier", "contaminated"),
+    *("input", "column", "urls", "extraction", "language", "quality", "classifier"),
+    *("repeated_passages", "contaminated"),
     *(*DUPLICATES, "length"),
 )
 
@@ -106,7 +111,8 @@ def extra_columns(sources: Iterable["Source"]) -> list[tuple[str, pa.DataType]]:
         for column, kind in one.columns.items()
     }
     listed = BAD_WORDS if any(source.quality.bad_words.files for source in sources) else []
-    return [*sorted(kinds.items()), *measured, *listed, *sorted(scores.items())]
+    removed = REMOVED if any(source.repeated_passages.enabled for source in sources) else []
+    return [*sorted(kinds.items()), *measured, *listed, *sorted(scores.items()), *removed]
 
 
 def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 JOBS = {
     "corpus": "jobs.corpus",
     "inventory": "jobs.pipeline.inventory",
+    "repeated_passages": "jobs.pipeline.duplicates.passages",
     "tokenizer": "jobs.tokenizer",
     "annotate": "jobs.pipeline.annotate",
     "references": "jobs.pipeline.references",

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from jobs import ledger, sources, steps
 from jobs.errors import UserError
+from jobs.pipeline.duplicates import passages
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.text import hash_prefixes, text_buffers, text_hashes
@@ -103,6 +104,7 @@ def job_fingerprint(run: "Run") -> str:
         end_of_text=settings.end_of_text,
         inputs=run.inventory.identity(),
         steps={source.name: steps.identity(source) for source in run.sources},
+        repeated_passages=passages.identity(run),
         versions=fingerprint.versions("tokenizers"),
     )
 

@@ -224,9 +224,9 @@ def _take_code_point(data, stop, pages, entries, cursor, scratch, starts):
         if in_word == 0:
             starts[n_words] = length
             n_words += 1
-        length, in_word = _encode(scratch, length, lower), 1
+        length, in_word = encode(scratch, length, lower), 1
     if code_point == _I_WITH_DOT:
-        length = _encode(scratch, length, _DOT_ABOVE)
+        length = encode(scratch, length, _DOT_ABOVE)
     if kind == SPACELESS or attached:
         length, in_word, attach = _close(scratch, length), 0, following
     return Cursor(following, length, n_words, in_word, attach, n_dropped)
@@ -269,7 +269,7 @@ def decode(data, position, stop):
 
 
 @inlined
-def _encode(scratch, length, code_point):
+def encode(scratch, length, code_point):
     """Append a code point as UTF-8; the new length."""
     size = 1 + (code_point >= 0x80) + (code_point >= 0x800) + (code_point >= 0x10000)
     for i in range(length + size - 1, length, -1):

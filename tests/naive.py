@@ -433,6 +433,108 @@ def _is_left_out(parameter: bytes, patterns: Sequence[bytes]) -> bool:
     return any(name.startswith(p[:-1]) if p.endswith(b"*") else name == p for p in patterns)
 
 
+def normal_form(text: str) -> str:
+    """Lower-cased, digits 0, single spaces; no punctuation, accents and control characters."""
+
+    def form(character: str) -> str:
+        category = unicodedata.category(character)
+        if character.isspace():
+            return " "
+        if category in ("Mn", "Me", "Cc", "Cf") or category.startswith("P"):
+            return ""
+        if category == "Nd":
+            return "0"
+        found = unicodedata.normalize("NFD", character.lower())
+        found = "".join(one for one in found if unicodedata.category(one) != "Mn")
+        return found if len(found) == 1 else character
+
+    return " ".join("".join(map(form, text)).split())
+
+
+def text_parts(text: str, unit: str, ends: set[str]) -> list[tuple[str, str]]:
+    """Each line, paragraph or sentence with the white space behind it; what lies before all goes with the first."""
+    if unit == "sentence":
+        tokens = sentence_parts(text, ends)
+    else:
+        tokens = re.split(r"(\s*\n)" if unit == "line" else r"(\s*\n\s*\n)", text)
+        if tokens[0] == "" and len(tokens) > 1:
+            tokens[:3] = [tokens[1] + tokens[2]]
+        if len(tokens) > 1 and not tokens[-1].strip():
+            tokens[-2:] = [tokens[-2] + tokens[-1]]
+    if len(tokens) % 2:
+        body = tokens[-1].rstrip()
+        tokens[-1:] = [body, tokens[-1][len(body) :]]
+    return [(a, b) for a, b in zip(tokens[::2], tokens[1::2], strict=True) if a.strip()]
+
+
+def sentence_parts(text: str, ends: set[str]) -> list[str]:
+    """Sentences and the white space behind each, in turn."""
+    tokens, i = [], 0
+    while i < len(text):
+        start = i
+        while i < len(text) and text[i].isspace():
+            i += 1
+        if i == len(text):
+            break
+        visible = i
+        while i < len(text) and text[i] != "\n":
+            i += 1
+            last = text[i - 1]
+            line = text[visible:].split("\n")[0]
+            if last in ends and (last != "." or is_full_stop(line, i - 1 - visible, set(ABBREVIATIONS))):
+                after = i
+                while after < len(text) and unicodedata.category(text[after]).startswith("P"):
+                    after += 1
+                if after == len(text) or text[after].isspace() or last > "\x7f":
+                    i = after
+                    break
+        body = text[start if not tokens else visible : i].rstrip()
+        space = re.match(r"\s*", text[visible + len(text[visible:i].rstrip()) :])
+        assert space
+        tokens += [body, space[0]]
+    return tokens
+
+
+def without_parts(text: str, parts: Sequence[tuple[str, str]], removed: Sequence[bool]) -> str:
+    """The parts that are left, between two of them the white space with most line feeds."""
+    if not any(removed):
+        return text
+    left, spaces = "", [""]
+    for (part, space), gone in zip(parts, removed, strict=True):
+        if not gone:
+            left += (max(spaces, key=lambda one: one.count("\n")) if left else "") + part
+            spaces = []
+        spaces.append(space)
+    return left + ("" if removed[-1] or not left else parts[-1][1])
+
+
+def without_repeats(
+    texts: dict[int, str], unit: str, in_a_passage: int, ends: set[str], keep: str, rank
+) -> dict:
+    """Documents by id, without the passages that occur elsewhere or before; see `jobs.steps.repeated_passages`."""
+    cut = {document: text_parts(text, unit, ends) for document, text in texts.items()}
+    places: dict[str, list[tuple[int, int, int]]] = {}
+    for document, parts in cut.items():
+        for i in range(len(parts) - in_a_passage + 1):
+            last = parts[i + in_a_passage - 1][0]
+            between = "".join(part + space for part, space in parts[i : i + in_a_passage - 1])
+            if form := normal_form(between + last):
+                places.setdefault(form, []).append((rank(document), document, i))
+    stay, go = set(), set()
+    for found in places.values():
+        if len(found) > 1:
+            kept = [min(found)] if keep == "first" else []
+            for place in found:
+                of = stay if place in kept else go
+                of.update((place[1], place[2] + k) for k in range(in_a_passage))
+    return {
+        document: without_parts(
+            texts[document], parts, [(document, i) in go - stay for i in range(len(parts))]
+        )
+        for document, parts in cut.items()
+    }
+
+
 def gpt3_words(text: str) -> list[str]:
     """Letters, marks and numbers lower-cased, white space and control characters between; the rest is as if absent."""
     kept = ""

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from jobs import ledger, sources, steps
 from jobs.errors import UserError
+from jobs.pipeline.duplicates import passages
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint
 from jobs.runtime.compute import columns, finish_task, map_tasks
@@ -309,6 +310,7 @@ def step_fingerprint(run: "Run") -> str:
         columns={source.name: [source.columns, source.extra] for source in run.sources},
         steps={source.name: steps.identity(source) for source in run.sources},
         tokenizer=run.fingerprints["tokenizer"],
+        repeated_passages=passages.identity(run),
         dtype=run.config.shards.dtype,
         unicode=words.unicode_version(),
         normalised=_rules(run) and [unicodedata.unidata_version, _rules(run).model_dump()],  # type: ignore[union-attr]

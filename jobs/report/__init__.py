@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from jobs import ledger
 from jobs.pipeline import contamination
 from jobs.pipeline.order import ranges
-from jobs.report import balance, examples, page, sections
+from jobs.report import balance, examples, page, passages, sections
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
@@ -494,6 +494,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "duplicates": {"keep": config.keep.model_dump(mode="json"), "warnings": warned},
         "url_duplicates": equal_duplicates(run, "url_duplicates", steps, ledger.URL_DUPLICATE),
         "exact_duplicates": equal_duplicates(run, "exact_duplicates", steps, ledger.EXACT_DUPLICATE),
+        "repeated_passages": passages.removed(run),
         "near_duplicates": near_duplicates(sizes, steps) | {"pairs": alike},
         "scores": scores(tallied),
         "lengths": {

@@ -17,6 +17,7 @@ from jobs.runtime import cluster, folders
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.compute import refuse_absent
 from jobs.runtime.console import Console
+from jobs.settings.duplicates import RepeatedPassages
 from jobs.sources import Block, Inventory, Split, notices_of, splits
 from jobs.tokens import encoder
 
@@ -75,7 +76,9 @@ class Run:
     @property
     def reference_sources(self) -> tuple[Source, ...]:
         """The reference sets as they are read."""
-        return tuple(source.resolved(self.out) for source in self.config.validation.references)
+        as_they_are = {"repeated_passages": RepeatedPassages()}
+        references = self.config.validation.references
+        return tuple(source.model_copy(update=as_they_are).resolved(self.out) for source in references)
 
     @cached_property
     def inventory(self) -> Inventory:

@@ -81,6 +81,37 @@ class UrlDuplicates(Section):
     )
 
 
+class RepeatedPassages(Section):
+    """Lines, paragraphs or spans of three sentences that occur more than once are taken out of the text."""
+
+    enabled: bool = False
+    unit: Literal["line", "paragraph", "three_sentences"] = Field(
+        "line", description="line: CCNet's, which calls it a paragraph; three_sentences: C4's"
+    )
+    min_words: int = Field(1, ge=1, description="of a passage; shorter ones may repeat")
+    min_characters: int = Field(
+        1, ge=1, description="of a passage as it is compared; shorter ones may repeat"
+    )
+    keep: Literal["first", "none"] = Field(
+        "first",
+        description="first: one occurrence stays, in the first of the documents in the order of a keyed hash of their "
+        "doc_ids; none: all go",
+    )
+    floor_words: int = Field(
+        50, ge=0, description="a document that lost passages is dropped with fewer (datatrove's C4)"
+    )
+    floor_bytes: int = Field(1, ge=1, description="likewise")
+
+    @property
+    def counting(self) -> "RepeatedPassages":
+        """What matters to which passages repeat; the rest as by default."""
+        return self.model_copy(
+            update={
+                name: type(self).model_fields[name].default for name in ("keep", "floor_words", "floor_bytes")
+            }
+        )
+
+
 class NormalisedText(Section):
     """What makes no difference between two texts; all false: they are compared byte by byte."""
 

@@ -1,8 +1,8 @@
 """What the annotate pass does to each document before it is measured, one module a step.
 
 `documents` applies the steps of a source in their order (FineWeb's): the keyed sample, thresholds, URLs, extraction,
-language, quality, classifiers, contamination. A document that a step drops keeps its row, with the step's reason as
-its fate, and goes no further.
+language, quality, classifiers, repeated passages, contamination. A document that a step drops keeps its row,
+with the step's reason as its fate, and goes no further.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,16 @@ import pyarrow.compute as pc
 
 from jobs import ledger, sources
 from jobs.runtime import fingerprint
-from jobs.steps import classifiers, contamination, extraction, language, quality, thresholds, urls
+from jobs.steps import (
+    classifiers,
+    contamination,
+    extraction,
+    language,
+    quality,
+    repeated_passages,
+    thresholds,
+    urls,
+)
 from kernels import permutation
 
 if TYPE_CHECKING:
@@ -79,6 +88,16 @@ class Documents:
 
 def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
     """Apply the steps of a source to a batch of its documents."""
+    begun = before_repeats(path, batch, source)
+    if source.repeats:
+        begun = _without_repeats(begun, source)
+    if source.contamination.used:
+        begun = _decontaminated(begun, source)
+    return begun
+
+
+def before_repeats(path: str, batch: sources.Batch, source: "Source") -> Documents:
+    """Apply the steps that need no other document."""
     begun = _read(path, batch, source)
     if source.weight < 1:
         begun = begun.dropped(_sampled_out(begun.doc_ids, source.weight))
@@ -94,8 +113,6 @@ def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
         begun = _judged(begun, source)
     for settings in source.classifiers:
         begun = _classified(begun, settings)
-    if source.contamination.used:
-        begun = _decontaminated(begun, source)
     return begun
 
 
@@ -118,6 +135,8 @@ def texts(
             here = replace(
                 here, text=quality.filtered(here.text, source.quality, _languages(here, source)).text
             )
+        if source.repeats:
+            here = replace(here, text=_without_repeats(here, source).text)
         if source.contamination.used and source.contamination.action == "cut":
             here = replace(here, text=contamination.checked(here.text, source.contamination).text)
         found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
@@ -151,6 +170,9 @@ def identity(source: "Source") -> dict[str, Any]:
         "language": language.identity(source.language),
         "quality": quality.identity(source.quality),
         "classifiers": classifiers.identity(source.classifiers),
+        "repeated_passages": source.repeated_passages.model_dump()
+        if source.repeated_passages.enabled
+        else None,
         "contamination": contamination.identity(source.contamination),
         "versions": fingerprint.versions(
             *(URL_LIBRARIES if source.urls.used else ()),
@@ -253,6 +275,22 @@ def _classified(begun: Documents, settings: "Classifier") -> Documents:
     d = len(begun.fate)
     columns = {name: _spread(column, rows, d) for name, column in found.items()}
     return replace(begun, columns={**begun.columns, **columns}).dropped(_spread(fate, rows, d))
+
+
+def _without_repeats(begun: Documents, source: "Source") -> Documents:
+    """Without passages that stay elsewhere; a document that is dropped for what is left keeps its text."""
+    assert source.repeats is not None
+    rows = np.flatnonzero(begun.alive)
+    chosen = pa.array(rows)
+    found = repeated_passages.without(
+        begun.text.take(chosen), begun.doc_ids[rows], source.repeated_passages, source.repeats
+    )
+    d = len(begun.fate)
+    columns = {name: _spread(pa.array(values), rows, d) for name, values in found.columns.items()}
+    text = pc.coalesce(_spread(found.text, rows, d), begun.text)
+    return replace(begun, text=text, columns={**begun.columns, **columns}).dropped(
+        _spread(found.fate, rows, d)
+    )
 
 
 def _decontaminated(begun: Documents, source: "Source") -> Documents:

@@ -63,7 +63,10 @@ def test_list_of_commands_and_the_nearest_to_a_typo() -> None:
     [
         (["--config", "absent"], "there is no configuration 'absent'"),
         (["--set", "length.min_tokens=many"], "length.min_tokens is 'many'"),
-        (["--until", "lunch"], "--until is 'lunch'; it can be corpus, inventory, tokenizer"),
+        (
+            ["--until", "lunch"],
+            "--until is 'lunch'; it can be corpus, inventory, repeated_passages, tokenizer",
+        ),
         (["--set", "sources=[{name: web, path: /absent/nowhere}]"], "nowhere"),
         (["--set", "tokenizer={path: /absent.json}"], "/absent.json"),
     ],
