@@ -288,7 +288,8 @@ def _with_absolute_lists(quality: Quality) -> Quality:
 def with_absolute_sets(contamination: Contamination) -> Contamination:
     """The settings as they are used, wherever a task runs."""
     sets = tuple(one.model_copy(update={"path": _absolute(one.path)}) for one in contamination.sets)
-    return contamination.model_copy(update={"sets": sets})
+    counts = contamination.counts and _absolute(contamination.counts)
+    return contamination.model_copy(update={"sets": sets, "counts": counts})
 
 
 def _all_absolute(paths: tuple[str, ...]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.errors import UserError
@@ -67,6 +68,8 @@ class Index(NamedTuple):
         int64[g + 1] and int64[p]: n-gram g is of the items ``postings[offsets[g] : offsets[g + 1]]``.
     boilerplate
         Words of n-grams that are of too many items to count, with the number of those.
+    common
+        Words of n-grams that are in too many documents to count, with the number of those.
     """
 
     ngrams: ngrams.NgramIndex
@@ -78,6 +81,7 @@ class Index(NamedTuple):
     offsets: np.ndarray
     postings: np.ndarray
     boilerplate: dict[str, int]
+    common: dict[str, int]
 
     def text(self, ngram: int) -> str:
         """An n-gram as its first item has it, white space made single."""
@@ -251,11 +255,16 @@ def _ended(line: bytes) -> bytes:
 
 def index_of(settings: Contamination) -> Index:
     """Index of all sets, built once in a process for the files as they are now."""
-    return _index(settings, tuple(_file(one) for one in settings.sets))
+    counts = (
+        located(settings.counts, "contamination.counts", "ngrams.parquet of a run")
+        if settings.counts
+        else None
+    )
+    return _index(settings, tuple(_file(one) for one in settings.sets), counts)
 
 
 @functools.lru_cache(INDEXES)
-def _index(settings: Contamination, files: tuple[File, ...]) -> Index:
+def _index(settings: Contamination, files: tuple[File, ...], counted: File | None) -> Index:
     by_set = [_items(one, file) for one, file in zip(settings.sets, files, strict=True)]
     everything = [item for of_set in by_set for item in of_set]
     words, grams = _grams_of_items(everything, settings)
@@ -270,10 +279,14 @@ def _index(settings: Contamination, files: tuple[File, ...]) -> Index:
     )
     first = np.sort(first)
     counts = np.bincount(pairs[:, 0], minlength=len(first))
-    usual = np.ones(len(first), bool) if settings.max_items is None else counts <= settings.max_items
+    rare = counts <= (len(everything) if settings.max_items is None else settings.max_items)
+    in_many = _in_many_documents(counted, settings.max_documents)
+    common = {g: in_many[value] for g, value in enumerate(grams.hashes[first].tolist()) if value in in_many}
+    usual = rare.copy()
+    usual[list(common)] = False
     last = grams.starts[first] + grams.lengths[first] - 1
     spans = np.stack([words.words.starts[grams.starts[first]], words.words.ends[last]], axis=1)
-    boilerplate = {_text(words.data, *spans[g]): int(counts[g]) for g in np.flatnonzero(~usual)}
+    boilerplate = {_text(words.data, *spans[g]): int(counts[g]) for g in np.flatnonzero(~rare)}
     new = np.cumsum(usual) - 1
     pairs = pairs[usual[pairs[:, 0]]]
     chosen = first[usual]
@@ -294,7 +307,29 @@ def _index(settings: Contamination, files: tuple[File, ...]) -> Index:
         ),
         pairs[:, 1],
         boilerplate,
+        {_text(words.data, *spans[g]): documents for g, documents in common.items()},
     )
+
+
+def _in_many_documents(counted: File | None, most: int | None) -> dict[int, int]:
+    """Hashes of the n-grams that are in more documents than so many, with the number of those."""
+    if counted is None or most is None:
+        return {}
+    try:
+        table = pq.read_table(counted.path, columns=["words", "documents"])
+    except (pa.ArrowException, OSError) as error:
+        said = " ".join(str(error).split())
+        raise UserError(
+            f"contamination.counts is {counted.path!r}, which is no ngrams.parquet of a run: {said}"
+        ) from None
+    table = table.filter(pc.greater(table["documents"], most))
+    texts = [text.encode() for text in table["words"].to_pylist()]
+    words = ngrams.words(np.frombuffer(b"".join(texts), np.uint8), np.cumsum([0, *map(len, texts)]))
+    hashes = [
+        int(ngrams.ngrams(words, words.offsets[i : i + 1], int(length))[0])
+        for i, length in enumerate(np.diff(words.offsets))
+    ]
+    return dict(zip(hashes, table["documents"].to_pylist(), strict=True))
 
 
 class _Text(NamedTuple):
@@ -314,10 +349,10 @@ class _Grams(NamedTuple):
 
 
 def _grams_of_items(of: Iterable[Item], settings: Contamination) -> tuple[_Text, _Grams]:
-    """N-grams of whole texts, and texts and fields that are shorter than one."""
+    """N-grams of whole texts, and whole texts and first fields that are shorter than one."""
     texts, owner, whole = [], [], []
     for number, item in enumerate(of):
-        parts = ["\n".join(item.fields), *(item.fields if len(item.fields) > 1 else ())]
+        parts = ["\n".join(item.fields), *item.fields[: len(item.fields) > 1]]
         texts += [part.encode(errors="surrogatepass") for part in parts]
         owner += [number] * len(parts)
         whole += [True] + [False] * (len(parts) - 1)

@@ -31,8 +31,12 @@ from kernels.permutation import mix64
 from kernels.words import MARK, SEPARATOR, SPACELESS, WORD, decode, unicode_tables
 
 BASE = np.uint64(0x9E3779B97F4A7C15)  # odd: no word of an n-gram is multiplied away
-BITS_PER_NGRAM = 32  # of the bit array, at least: 3 % of the look-ups behind it are in vain
+BITS_PER_NGRAM = (
+    32  # of the bit array, at least; each sets three of one word: 1 look-up in 500 behind it is in vain
+)
 SLOTS_PER_NGRAM = 2  # of the table, at least
+
+BLOCK = 512  # words that are looked up together
 
 _FNV_OFFSET = np.uint64(0xCBF29CE484222325)
 _FNV_PRIME = np.uint64(0x100000001B3)
@@ -48,10 +52,10 @@ class NgramIndex(NamedTuple):
     """N-grams to be found, from `index`: 10^6 take 29 MB, 25 in the table and 4 in the bits; both are powers of two."""
 
     lengths: NDArray[np.int64]  # [k] numbers of words that n-grams have, ascending
-    bits: NDArray[
+    bits: NDArray[np.uint64]  # [2^b / 64] three bits in one place for the last lengths[0] words of each
+    hashes: NDArray[
         np.uint64
-    ]  # [2^b / 64] the hashes of the last lengths[0] words of each, by their upper b bits
-    hashes: NDArray[np.uint64]  # [2^s] by their upper s bits or in one of the slots behind; 0: an empty slot
+    ]  # [2^s] by their lower bits, mixed, or in one of the slots behind; 0: an empty slot
     numbers: NDArray[np.int32]  # [2^s] which n-gram
 
     @property
@@ -212,8 +216,8 @@ def _ngrams(hashes, firsts, length):
 @kernel
 def _fill(hashes, suffixes, bits, table, numbers):
     for number in range(len(hashes)):
-        word, place = _bit(suffixes[number], bits)
-        bits[word] |= np.uint64(1) << place
+        word, places = _bit(suffixes[number], bits)
+        bits[word] |= places
         slot = _slot(hashes[number], table)
         while table[slot] != 0:
             slot = (slot + 1) & (len(table) - 1)
@@ -222,54 +226,68 @@ def _fill(hashes, suffixes, bits, table, numbers):
 
 @kernel
 def _find(data, offsets, known, ascii_table, tables, hits):
-    """Fill `hits` as far as they go; how many there are."""
+    """Fill `hits` as far as they go; how many there are.
+
+    Words are taken in blocks, so that the bit array, which no fast cache may hold, is asked about many at once.
+    """
     shortest, longest = known.lengths[0], known.lengths[-1]
-    room = 1
-    while room < longest:
-        room *= 2
-    recent, starts = np.zeros(room, np.uint64), np.zeros(room, np.int64)  # of the last words, as in a ring
-    leaving = np.uint64(1)
-    for _ in range(shortest):
-        leaving *= BASE
+    room = longest + BLOCK  # of words that a block's n-grams begin with, and its own
+    values, starts, ends = np.zeros(room, np.uint64), np.zeros(room, np.int64), np.zeros(room, np.int64)
+    likely = np.empty(BLOCK, np.int64)
     n_hits = 0
     for document in range(len(offsets) - 1):
-        position, stop = offsets[document], offsets[document + 1]
-        n_words, rolling = 0, np.uint64(0)
-        while True:
-            position, start, end, value = _next_word(data, position, stop, ascii_table, tables)
-            if start < 0:
-                break
-            rolling = rolling * BASE + value
-            if n_words >= shortest:
-                rolling -= recent[_at((n_words - shortest) & (room - 1))] * leaving
-            recent[_at(n_words & (room - 1))] = value
-            starts[_at(n_words & (room - 1))] = start
-            n_words += 1
-            if n_words >= shortest:
-                word, place = _bit(rolling, known.bits)
-                if (known.bits[word] >> place) & np.uint64(1):
-                    n_hits = _look_up(known, recent, starts, n_words, document, end, hits, n_hits)
+        position, stop, first, start = offsets[document], offsets[document + 1], 0, 0
+        while start >= 0:
+            n_words = first
+            while n_words < room and start >= 0:
+                position, start, end, value = _next_word(data, position, stop, ascii_table, tables)
+                values[_at(n_words)], starts[_at(n_words)], ends[_at(n_words)] = value, start, end
+                n_words += start >= 0
+            n_likely = _may_end(known.bits, values, shortest, first, n_words, likely)
+            for i in range(n_likely):
+                n_hits = _look_up(known, values, starts, ends, likely[i], document, hits, n_hits)
+            first = min(n_words, longest)
+            for i in range(first):
+                values[i], starts[i] = values[n_words - first + i], starts[n_words - first + i]
     return n_hits
 
 
 @kernel
-def _look_up(known, recent, starts, n_words, document, end, hits, n_hits):
-    """Add the n-grams of each length that end with the last word."""
+def _may_end(bits, values, shortest, first, n_words, likely):
+    """Words from `first` on with which an n-gram may end, by the bits of their last words; how many."""
+    leaving, rolling, n_likely = np.uint64(1), np.uint64(0), 0
+    for _ in range(shortest):
+        leaving *= BASE
+    for word in range(max(first - shortest, 0), first):
+        rolling = rolling * BASE + values[word]
+    for word in range(first, n_words):
+        rolling = rolling * BASE + values[_at(word)]
+        if word >= shortest:
+            rolling -= values[_at(word - shortest)] * leaving
+        unit, places = _bit(rolling, bits)
+        likely[_at(n_likely)] = word
+        n_likely += (bits[unit] & places == places) & (word >= shortest - 1)
+    return n_likely
+
+
+@kernel
+def _look_up(known, values, starts, ends, last, document, hits, n_hits):
+    """Add the n-grams of each length that end with a word."""
     rolling, power, done = np.uint64(0), np.uint64(1), 0
     for k in range(len(known.lengths)):
         length = known.lengths[k]
-        if length > n_words:
+        if length > last + 1:
             break
         while done < length:
-            done += 1
-            rolling += recent[(n_words - done) & (len(recent) - 1)] * power
+            rolling += values[last - done] * power
             power *= BASE
+            done += 1
         slot = _slot(rolling, known.hashes)
         while known.hashes[slot] != 0:
             if known.hashes[slot] == _not_empty(rolling):
                 if n_hits < len(hits):
                     hits[n_hits, 0], hits[n_hits, 1] = document, known.numbers[slot]
-                    hits[n_hits, 2], hits[n_hits, 3] = starts[(n_words - length) & (len(recent) - 1)], end
+                    hits[n_hits, 2], hits[n_hits, 3] = starts[last - length + 1], ends[last]
                 n_hits += 1
                 break
             slot = (slot + 1) & (len(known.hashes) - 1)
@@ -278,9 +296,13 @@ def _look_up(known, recent, starts, n_words, document, end, hits, n_hits):
 
 @inlined
 def _bit(value, bits):
-    """Word and place of a hash in the bit array."""
-    place = mix64(value) & np.uint64(64 * len(bits) - 1)
-    return place >> np.uint64(6), place & np.uint64(63)
+    """Word of a hash in the bit array, and its three bits there."""
+    mixed = mix64(value)
+    one = np.uint64(1)
+    places = one << (mixed >> np.uint64(58))
+    places |= one << ((mixed >> np.uint64(52)) & np.uint64(63))
+    places |= one << ((mixed >> np.uint64(46)) & np.uint64(63))
+    return mixed & np.uint64(len(bits) - 1), places
 
 
 @inlined

@@ -127,11 +127,12 @@ class Diff:
         return {
             "settings": {
                 name: getattr(self.settings, name)
-                for name in ("ngram", "min_words", "match", "share", "max_items", "action")
+                for name in ("ngram", "min_words", "match", "share", "max_items", "max_documents", "action")
             },
             "ngrams_in_index": len(self.index.spans),
             "ngrams_by_documents": ngrams.head(SHOWN).to_dict("records"),
             "boilerplate": self.index.boilerplate,
+            "common": self.index.common,
             "sets": [
                 self._of_set(number, items[items["set"] == name], documents[documents["set"] == name])
                 for number, name in enumerate(self.names)
@@ -258,6 +259,13 @@ def markdown(figures: dict[str, Any]) -> str:
     by_documents = [(f"{row['documents']:,}", row["words"]) for row in figures["ngrams_by_documents"]]
     if by_documents:
         lines += ["\n## N-grams of most documents\n", *_markdown_table(["documents", "words"], by_documents)]
+    for title, left_out in (("items", figures["boilerplate"]), ("documents", figures["common"])):
+        if left_out:
+            of_each = [(f"{count:,}", words) for words, count in left_out.items()]
+            lines += [
+                f"\n## Left out: n-grams of too many {title}\n",
+                *_markdown_table([title, "words"], of_each),
+            ]
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from jobs import evaluation_sets
 from jobs.evaluation_sets import Index
+from jobs.runtime.named_files import digest, located
 from jobs.settings.contamination import Contamination
 from jobs.text import text_buffers
 from kernels import ngrams
@@ -50,7 +51,7 @@ class Checked:
 
 
 def check(settings: Contamination) -> None:
-    """Refuse evaluation sets that cannot be read.
+    """Refuse evaluation sets and counts that cannot be read.
 
     Raises
     ------
@@ -59,13 +60,19 @@ def check(settings: Contamination) -> None:
     """
     for one in settings.sets:
         evaluation_sets.items(one)
+    if settings.counts:
+        evaluation_sets.index_of(settings)
 
 
 def identity(settings: Contamination) -> dict[str, Any] | None:
     """What fingerprints hold: settings, and the sets by their content; nothing where there are none."""
     if not settings.used:
         return None
-    return settings.model_dump() | {"sets": [evaluation_sets.identity(one) for one in settings.sets]}
+    counts = settings.counts and digest(
+        located(settings.counts, "contamination.counts", "ngrams.parquet of a run")
+    )
+    sets = [evaluation_sets.identity(one) for one in settings.sets]
+    return settings.model_dump() | {"sets": sets, "counts": counts}
 
 
 def checked(text: pa.LargeStringArray, settings: Contamination) -> Checked:

@@ -74,7 +74,7 @@ def _grams(items: list[evaluation_sets.Item]) -> set[str]:
     found: set[str] = set()
     for item in items:
         found.update(naive.ngrams(naive.gpt3_words("\n".join(item.fields)), NGRAM))
-        for part in ("\n".join(item.fields), *item.fields):
+        for part in ("\n".join(item.fields), *item.fields[:1]):
             words = naive.gpt3_words(part)
             if LEAST <= len(words) < NGRAM:
                 found.add(" ".join(words))
