@@ -19,6 +19,7 @@ from jobs.errors import UserError
 from jobs.settings.classifiers import Classifier, columns_of, refuse_empty_range
 from jobs.settings.contamination import Contamination
 from jobs.settings.duplicates import ExactDuplicates, Keep, RepeatedPassages, Scope, UrlDuplicates
+from jobs.settings.personal_data import PersonalData
 from jobs.settings.quality import Quality
 from jobs.settings.section import Name, Section
 
@@ -172,6 +173,7 @@ class Source(Section):
     classifiers: tuple[Classifier, ...] = ()
     repeated_passages: RepeatedPassages = RepeatedPassages()
     _repeats: Path | None = PrivateAttr(None)  # of a resolved source
+    personal_data: PersonalData = PersonalData()
     contamination: Contamination = Field(
         Contamination(), description="that of the whole run, or sets: [] to look for none"
     )
@@ -201,6 +203,7 @@ class Source(Section):
             *dict(ledger.QUALITY),
             *dict(ledger.BAD_WORDS),
             *dict(ledger.REMOVED),
+            *dict(ledger.PERSONAL_DATA),
         }
         taken = sorted(ours & set(self.extra))
         if taken:
@@ -272,6 +275,7 @@ class Source(Section):
                 for one in self.classifiers
             ),
             "quality": _with_absolute_lists(self.quality),
+            "personal_data": _with_absolute_model(self.personal_data),
             "contamination": with_absolute_sets(self.contamination),
         }
 
@@ -283,6 +287,12 @@ def _absolute(path: str) -> str:
 def _with_absolute_lists(quality: Quality) -> Quality:
     files = {language: _absolute(path) for language, path in quality.bad_words.files.items()}
     return quality.model_copy(update={"bad_words": quality.bad_words.model_copy(update={"files": files})})
+
+
+def _with_absolute_model(personal_data: PersonalData) -> PersonalData:
+    model = personal_data.presidio.model
+    found = personal_data.presidio.model_copy(update={"model": model and _absolute(model)})
+    return personal_data.model_copy(update={"presidio": found})
 
 
 def with_absolute_sets(contamination: Contamination) -> Contamination:
@@ -486,6 +496,7 @@ class Config(Section):
     repeated_passages: RepeatedPassages = Field(
         RepeatedPassages(), description="for every source that sets no other; reference sets stay as they are"
     )
+    personal_data: PersonalData = Field(PersonalData(), description="for every source that sets no other")
     contamination: Contamination = Field(
         Contamination(), description="for every source that does not say sets: []"
     )
@@ -546,6 +557,7 @@ STEPS = (
     "classifiers",
     "repeated_passages",
     "contamination",
+    "personal_data",
 )
 
 

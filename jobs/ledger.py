@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from jobs.runtime import folders
+from jobs.settings import personal_data
 from kernels import permutation
 from kernels.quality import STATISTICS, WHOLE
 from kernels.xxh3 import xxh3_64
@@ -61,6 +62,9 @@ REMOVED = [  # of a text, since they repeat elsewhere; null where the document d
     ("removed_passages", pa.int64()),  # lines, paragraphs or sentences
     ("removed_bytes", pa.int64()),
 ]
+PERSONAL_DATA = [  # how often each kind was found, null where nothing was looked for
+    (f"personal_data_{kind}", pa.int32()) for kind in (*personal_data.KINDS, personal_data.PRESIDIO)
+]
 NORMALISED_HASH = "normalised_hash"  # XXH3-128 of the text as exact_duplicates.normalise has it
 DECIDED = [
     ("fate", pa.dictionary(pa.int32(), pa.string())),
@@ -86,7 +90,7 @@ NULL_TEXT, EMPTY_TEXT, INVALID_UTF8, UNREADABLE = (
 # The steps of a run in order; a fate begins with the name of its step.
 STEPS = (
     *("input", "column", "urls", "extraction", "language", "quality", "classifier"),
-    *("repeated_passages", "contaminated"),
+    *("repeated_passages", "contaminated", "personal_data"),
     *(*DUPLICATES, "length"),
 )
 
@@ -100,7 +104,7 @@ SCHEMA = schema()
 
 
 def extra_columns(sources: Iterable["Source"]) -> list[tuple[str, pa.DataType]]:
-    """What sources add: their columns by name, statistics of the quality rules, scores of classifiers by name."""
+    """What sources add: columns by name, statistics of the quality rules, scores by name, counts of personal data."""
     sources = list(sources)
     kinds = {name: EXTRA_TYPES[kind] for source in sources for name, kind in source.extra.items()}
     measured = QUALITY if any(source.quality.enabled for source in sources) else []
@@ -112,7 +116,9 @@ def extra_columns(sources: Iterable["Source"]) -> list[tuple[str, pa.DataType]]:
     }
     listed = BAD_WORDS if any(source.quality.bad_words.files for source in sources) else []
     removed = REMOVED if any(source.repeated_passages.enabled for source in sources) else []
-    return [*sorted(kinds.items()), *measured, *listed, *sorted(scores.items()), *removed]
+    looked_for = {f"personal_data_{kind}" for source in sources for kind in source.personal_data.kinds}
+    counted = [(name, kind) for name, kind in PERSONAL_DATA if name in looked_for]
+    return [*sorted(kinds.items()), *measured, *listed, *sorted(scores.items()), *removed, *counted]
 
 
 def as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -1,5 +1,6 @@
 """The slow, obvious form of each kernel. The kernels are right when they give what these give."""
 
+import ipaddress
 import math
 import re
 import unicodedata
@@ -11,6 +12,7 @@ import xxhash
 
 from kernels.full_stops import ABBREVIATIONS
 from kernels.line_rules import LineRules
+from kernels.personal_data import IBAN_COUNTRIES
 from kernels.words import SPACELESS_SCRIPTS
 
 MASK = 2**64 - 1
@@ -533,6 +535,113 @@ def without_repeats(
         )
         for document, parts in cut.items()
     }
+_BEGIN, _END = r"(?<![\w./+-])", r"(?!\w|[.-]\w)"
+_NUMBERS = {
+    "ssn": [rf"{_BEGIN}\d{{3}}-\d\d-\d{{4}}{_END}", rf"{_BEGIN}(?<!\d )\d{{3}} \d\d \d{{4}}{_END}"],
+    "card": [
+        *(
+            rf"{_BEGIN}{before}{groups.replace('_', mark)}{_END}"
+            for mark, before in (("-", ""), (" ", r"(?<!\d )"))
+            for groups in (
+                r"\d{4}_\d{4}_\d{4}_\d{4}_\d{3}",
+                r"\d{4}_\d{4}_\d{4}_\d{4}",
+                r"\d{4}_\d{6}_\d{5}",
+                r"\d{4}_\d{6}_\d{4}",
+            )
+        ),
+        rf"{_BEGIN}\d{{12,19}}{_END}",
+    ],
+    "iban": [
+        rf"(?<!\w)[A-Za-z]{{2}}\d\d(?:{mark}[0-9A-Za-z]{{4}}){{{length // 4 - 1}}}"
+        + (rf"{mark}[0-9A-Za-z]{{{length % 4}}}" if length % 4 else "")
+        + r"(?!\w)"
+        for mark in ("", " ", "-")
+        for length in sorted({int(country[2:]) for country in IBAN_COUNTRIES.split()})
+    ],
+}
+
+
+def numbers(text: str, kind: str) -> list[str]:
+    """Social security numbers, cards or IBANs in ASCII text, each pattern tried at each place."""
+    checks = {"ssn": _is_ssn, "card": _is_card, "iban": _is_iban}
+    found, position = [], 0
+    while position < len(text):
+        matches = (re.compile(one, re.ASCII).match(text, position) for one in _NUMBERS[kind])
+        hit = next((m[0] for m in matches if m and checks[kind](re.sub("[ -]", "", m[0]))), "")
+        found += [hit] if hit else []
+        position += len(hit) or 1
+    return found
+
+
+def _is_ssn(digits: str) -> bool:
+    area = digits[:3]
+    listed = ("078051120", "219099999", "457555462")
+    return (
+        area not in ("000", "666")
+        and area < "900"
+        and digits[3:5] != "00"
+        and digits[5:] != "0000"
+        and (digits not in listed)
+    )
+
+
+def _is_card(digits: str) -> bool:
+    doubled = [int(d) * (1 + i % 2) for i, d in enumerate(reversed(digits))]
+    if sum(n // 10 + n % 10 for n in doubled) % 10:
+        return False
+    issuers = {
+        r"4": (13, 16, 19),
+        r"5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720": (16,),
+        r"3[47]|2131|1800": (15,),
+        r"30[0-5]|3095|36|38|39": (14, 16, 19),
+        r"352[89]|35[3-8]|6011|64[4-9]|65|62": (16, 17, 18, 19),
+        r"5018|5020|5038|5893|6304|6759|676[123]": tuple(range(12, 20)),
+    }
+    return any(re.match(prefix, digits) and len(digits) in lengths for prefix, lengths in issuers.items())
+
+
+def _is_iban(written: str) -> bool:
+    lengths = {country[:2]: int(country[2:]) for country in IBAN_COUNTRIES.split()}
+    moved = written[4:] + written[:4]
+    return (
+        lengths.get(written[:2].upper()) == len(written)
+        and int("".join(str(int(c, 36)) for c in moved)) % 97 == 1
+    )
+
+
+def emails(text: str) -> list[str]:
+    """E-mail addresses in short ASCII text."""
+    label = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+    found, free = [], 0
+    for at in (m.start() for m in re.finditer("@", text)):
+        atoms = re.search(r"(?:[\w%+'&~!#$*-]+\.)*[\w%+'&~!#$*-]+$", text[free:at], re.ASCII)
+        local = re.sub(r"^\W+", "", atoms[0], flags=re.ASCII) if atoms else ""
+        domain = re.match(rf"{label}(?:\.{label})*", text[at + 1 :])
+        labels = domain[0].split(".") if domain else []
+        while labels and not re.fullmatch(r"[A-Za-z]{2,}|..--.+", labels[-1]):
+            labels.pop()
+        image = len(labels) == 2 and re.match(r"\d[xX]$", labels[0])
+        if local and len(labels) > 1 and local.lower() != "git" and not image:
+            found.append(f"{local}@{'.'.join(labels)}")
+            free = at + 1 + len(".".join(labels))
+    return found
+
+
+def ipv6_addresses(text: str, public_only: bool) -> list[str]:
+    """Of words between spaces, those that are addresses of two groups at least."""
+    return [word for word in text.split(" ") if _is_ipv6(word, public_only)]
+
+
+def _is_ipv6(word: str, public_only: bool) -> bool:
+    try:
+        address = ipaddress.IPv6Address(word)
+    except ValueError:
+        return False
+    groups = [group for group in re.split(r":", word) if group]
+    enough = len(groups) + ("." in word) >= 2
+    unusable = map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
+    public = address in ipaddress.IPv6Network("2000::/3") and not any(address in net for net in unusable)
+    return enough and (public or not public_only)
 
 
 def gpt3_words(text: str) -> list[str]:

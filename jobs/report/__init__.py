@@ -56,6 +56,13 @@ MEMBERS = columns(
     cluster="uint64",
     crawl="string",
 )
+PERSONAL_DATA = columns(
+    source="string",
+    kind="string",
+    looked_through="int64",
+    documents="int64",
+    found="int64",
+)
 PAIRS = columns(
     doc_id="uint64",
     kept_by="uint64",
@@ -355,6 +362,34 @@ def quality(tallied: pd.DataFrame, judged_sources: list[str]) -> list[dict[str, 
     ]
 
 
+def personal_data_counts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Of each source and kind in a ledger file: documents looked through, documents with some, and places."""
+    return pd.DataFrame(
+        [
+            {
+                "source": str(source),
+                "kind": column.removeprefix("personal_data_"),
+                "looked_through": int(counts.notna().sum()),
+                "documents": int((counts > 0).sum()),
+                "found": int(counts.sum()),
+            }
+            for column in frame.columns.drop("source")
+            for source, counts in frame[column].groupby(frame["source"].astype("string"))
+        ],
+        columns=PERSONAL_DATA.columns,
+    ).astype(PERSONAL_DATA.dtypes)
+
+
+def personal_data(counted: pd.DataFrame) -> list[dict[str, Any]]:
+    """How often each kind was found, by source; nothing of a source that was not looked through."""
+    totals = counted.groupby(["source", "kind"])[["looked_through", "documents", "found"]].sum()
+    return [
+        {"source": str(source), "kind": str(kind), **{name: int(value) for name, value in row.items()}}
+        for (source, kind), row in totals.iterrows()
+        if row["looked_through"]
+    ]
+
+
 def near_duplicates(sizes: pd.DataFrame, steps: list[dict[str, Any]]) -> dict[str, Any]:
     """What de-duplication found and removed."""
     read = next(step for step in steps if step["step"] == "read")
@@ -457,7 +492,10 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         run.out,
         [*IDENTITIES, *LABELS, *MEASURES],
     )
-    with run.console.job(NAME, 5 * frame.npartitions, "tables", **run.totals()) as meter:
+    personal_kinds = [
+        name for name, _ in ledger.extra_columns(run.sources) if name in dict(ledger.PERSONAL_DATA)
+    ]
+    with run.console.job(NAME, 6 * frame.npartitions, "tables", **run.totals()) as meter:
         tallied = gather(run.client, frame.map_partitions(tally, meta=TALLY), meter, counted=())
         clustered = frame.map_partitions(members, meta=MEMBERS).shuffle(
             "cluster", npartitions=frame.npartitions
@@ -466,6 +504,13 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         filters = balance.rules(tallied[tallied["topic"] == "fate"], run.sources)
         unlike = gather(
             run.client, balance.out_of_proportion(ledger.read(run.out, balance.COLUMNS), filters), meter
+        )
+        counted = gather(
+            run.client,
+            ledger.read(run.out, ["source", *personal_kinds]).map_partitions(
+                personal_data_counts, meta=PERSONAL_DATA
+            ),
+            meter,
         )
         pairs = gather(
             run.client, frame.map_partitions(sampled_pairs, pairs=config.report.pairs, meta=PAIRS), meter
@@ -488,6 +533,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "extraction": extraction(tallied, [source.name for source in run.sources if source.has_pages]),
         "languages": languages(tallied),
         "quality": quality(tallied, [source.name for source in run.sources if source.quality.enabled]),
+        "personal_data": personal_data(counted),
         "out_of_proportion": unbalanced,
         "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
         "tokenizer": run.figures("tokenizer"),

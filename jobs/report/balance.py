@@ -28,6 +28,7 @@ FILTERS: dict[str, Callable[["Source"], bool]] = {
     "language": lambda source: source.language.enabled,
     "quality": lambda source: source.quality.enabled,
     "classifier": lambda source: bool(source.classifiers),
+    "personal_data": lambda source: source.personal_data.enabled,
 }
 FACTOR = 2.0
 DOCUMENTS = 50

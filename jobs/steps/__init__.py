@@ -1,8 +1,8 @@
 """What the annotate pass does to each document before it is measured, one module a step.
 
 `documents` applies the steps of a source in their order (FineWeb's): the keyed sample, thresholds, URLs, extraction,
-language, quality, classifiers, repeated passages, contamination. A document that a step drops keeps its row,
-with the step's reason as its fate, and goes no further.
+language, quality, classifiers, repeated passages, contamination, personal data. A document that a step drops keeps
+its row, with the step's reason as its fate, and goes no further.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,6 +20,7 @@ from jobs.steps import (
     contamination,
     extraction,
     language,
+    personal_data,
     quality,
     repeated_passages,
     thresholds,
@@ -93,6 +94,8 @@ def documents(path: str, batch: sources.Batch, source: "Source") -> Documents:
         begun = _without_repeats(begun, source)
     if source.contamination.used:
         begun = _decontaminated(begun, source)
+    if source.personal_data.enabled:
+        begun = _cleaned(begun, source)
     return begun
 
 
@@ -139,6 +142,8 @@ def texts(
             here = replace(here, text=_without_repeats(here, source).text)
         if source.contamination.used and source.contamination.action == "cut":
             here = replace(here, text=contamination.checked(here.text, source.contamination).text)
+        if source.personal_data.enabled:
+            here = replace(here, text=personal_data.cleaned(here.text, source.personal_data).text)
         found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
         found.update((record, None) for record in batch.records[~here.alive].tolist())
     return [found[record] for record in wanted]
@@ -156,6 +161,7 @@ def check(source: "Source") -> None:
     language.check(source.language)
     classifiers.check(source.classifiers)
     quality.check(source.quality)
+    personal_data.check(source.personal_data)
     contamination.check(source.contamination)
 
 
@@ -173,6 +179,7 @@ def identity(source: "Source") -> dict[str, Any]:
         "repeated_passages": source.repeated_passages.model_dump()
         if source.repeated_passages.enabled
         else None,
+        "personal_data": personal_data.identity(source.personal_data),
         "contamination": contamination.identity(source.contamination),
         "versions": fingerprint.versions(
             *(URL_LIBRARIES if source.urls.used else ()),
@@ -287,6 +294,18 @@ def _without_repeats(begun: Documents, source: "Source") -> Documents:
     )
     d = len(begun.fate)
     columns = {name: _spread(pa.array(values), rows, d) for name, values in found.columns.items()}
+    text = pc.coalesce(_spread(found.text, rows, d), begun.text)
+    return replace(begun, text=text, columns={**begun.columns, **columns}).dropped(
+        _spread(found.fate, rows, d)
+    )
+
+
+def _cleaned(begun: Documents, source: "Source") -> Documents:
+    """Without the personal data of every document that got so far; counts by kind."""
+    rows = np.flatnonzero(begun.alive)
+    found = personal_data.cleaned(begun.text.take(pa.array(rows)), source.personal_data)
+    d = len(begun.fate)
+    columns = {name: _spread(column, rows, d) for name, column in found.counts.items()}
     text = pc.coalesce(_spread(found.text, rows, d), begun.text)
     return replace(begun, text=text, columns={**begun.columns, **columns}).dropped(
         _spread(found.fate, rows, d)
