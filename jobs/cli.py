@@ -17,6 +17,7 @@ COMMANDS = {
     "corpus": "write the built-in corpus, the documentation of installed packages, as Parquet",
     "tokenizer": "train a tokenizer on a sample of the sources",
     "train_quality": "train a classifier of quality on labelled documents",
+    "train_perplexity": "train an n-gram model whose perplexity says how usual a text is",
     "bands": "recommend bands and rows, and say how often they flag a pair",
     "scurve": "measure how often near-duplicates are flagged, against the formula",
     "verify": "prove a finished run from its files alone",

@@ -270,7 +270,11 @@ class Source(Section):
             "language": self.language.model_copy(update={"model": model and _absolute(model)}),
             "classifiers": tuple(
                 one.model_copy(
-                    update={"model": _absolute(one.model), "head": one.head and _absolute(one.head)}
+                    update={
+                        "model": _absolute(one.model),
+                        "head": one.head and _absolute(one.head),
+                        "sentencepiece": one.sentencepiece and _absolute(one.sentencepiece),
+                    }
                 )
                 for one in self.classifiers
             ),

@@ -1,14 +1,15 @@
 """Train a classifier of quality on labelled documents, and say honestly how good it is.
 
-A linear model of hashed word n-grams (`kernels.ngram_features`, `kernels.linear`), which `jobs.models.linear` reads.
-Each text counts once. Figures come from k-fold cross-validation (`jobs.training.evaluation`); the model itself is
-trained on all documents, and Platt's calibration fitted on the held-out scores of all folds. The same documents give
-the same bytes, in whatever order and files they come.
+A linear model of hashed word n-grams (`kernels.ngram_features`, `kernels.linear`), which `jobs.models.linear` reads; or
+with `--embeddings` FineWeb-Edu's recipe, a linear regression of grades on sentence embeddings of a frozen network, the
+head that `jobs.models.embeddings` reads. Each text counts once. Figures come from k-fold cross-validation
+(`jobs.training.evaluation`); the model itself is trained on all documents, and Platt's calibration fitted on the
+held-out scores of all folds. The same documents give the same bytes, in whatever order and files they come.
 
 What is written to the output folder:
 
 =============== ====================================================================
-`model.npz`     the model
+`model.npz`     the model; with `--embeddings` it is `head.safetensors`
 `manifest.json` how it was made: documents, settings, seed, versions, figures
 `report.json`   all figures, with reliability bins and the precision-recall curve
 `report.png`    both as a picture
@@ -26,13 +27,14 @@ from jobs.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-    from jobs.models.linear import Model
     from jobs.runtime.console import Console
     from jobs.training.evaluation import Scored
+    from jobs.training.features import Features, Saved
     from jobs.training.labelled import Documents
     from kernels.linear import Sparse
 
 FEWEST = 10  # of each class, and at least one for each fold
+MOST_NGRAM = 9
 NAMES = {
     "f1": "F1",
     "average_precision": "average precision",
@@ -54,8 +56,6 @@ class Settings:
         Whether the model predicts the grade.
     folds
         Of the cross-validation.
-    ngram, bits
-        See `kernels.ngram_features.Grams`.
     l2
         See `kernels.linear.fit`.
     seed
@@ -65,8 +65,6 @@ class Settings:
     threshold: float | None = None
     regression: bool = False
     folds: int = 5
-    ngram: int = 2
-    bits: int = 20
     l2: float = 1e-4
     seed: int = 0
 
@@ -75,7 +73,7 @@ class Settings:
 class Trained:
     """A model and what is known of it."""
 
-    model: "Model"
+    model: "Saved"
     scored: "Scored"
     report: dict[str, Any]
 
@@ -83,13 +81,15 @@ class Trained:
 # ---------------------------------------------------------------- training
 
 
-def train(documents: "Documents", settings: Settings) -> Trained:
+def train(documents: "Documents", features: "Features", settings: Settings) -> Trained:
     """Cross-validate, then train on all documents.
 
     Parameters
     ----------
     documents
         From `labelled.read`.
+    features
+        What of a document is looked at.
     settings
         How.
 
@@ -98,20 +98,16 @@ def train(documents: "Documents", settings: Settings) -> Trained:
     UserError
         There are too few documents of one class.
     """
-    from jobs.models.linear import Model
     from jobs.training import evaluation, labelled
-    from kernels.ngram_features import Grams
 
     good = is_good(documents, settings)
     fold = labelled.folds(documents, good, settings.folds, settings.seed)
-    grams = Grams(settings.ngram, settings.bits)
-    rows, used = features(documents, grams)
+    rows = features.rows(documents)
     targets = documents.targets if settings.regression else good.astype(float)
     margins = held_out(rows, targets, fold, settings)
     scored = evaluation.cross_fitted(margins, good, fold)
     curve = None if settings.regression else evaluation.platt(margins, good)
-    weights, intercept = _fit(rows, targets, settings)
-    model = Model(_by_bucket(weights, used, settings.bits), grams, intercept, curve)
+    model = features.model(*_fit(rows, targets, settings), curve)
     report = evaluation.evaluate(scored, settings.seed)
     report["threshold"] = _threshold(margins, good, curve)
     if settings.regression:
@@ -131,21 +127,6 @@ def is_good(documents: "Documents", settings: Settings) -> "np.ndarray":
             f"training takes at least {least} of each"
         )
     return good
-
-
-def features(documents: "Documents", grams: Any) -> tuple["Sparse", "np.ndarray"]:
-    """Documents as rows over the buckets that occur, and which those are, ascending."""
-    import numpy as np
-
-    from jobs.text import text_buffers
-    from kernels.linear import Sparse, unit_values
-    from kernels.ngram_features import ngram_features
-
-    buckets, counts, offsets = ngram_features(*text_buffers(documents.text), grams)
-    occurs = np.zeros(1 << grams.bits, bool)
-    occurs[buckets] = True
-    columns = (np.cumsum(occurs) - 1).astype(np.uint32)[buckets]
-    return Sparse(offsets, columns, unit_values(counts, offsets)), np.flatnonzero(occurs)
 
 
 def held_out(rows: "Sparse", targets: "np.ndarray", fold: "np.ndarray", settings: Settings) -> "np.ndarray":
@@ -180,15 +161,6 @@ def _chosen(rows: "Sparse", chosen: "np.ndarray") -> "Sparse":
     return Sparse(offsets, rows.columns[features], rows.values[features])
 
 
-def _by_bucket(weights: "np.ndarray", used: "np.ndarray", bits: int) -> "np.ndarray":
-    """float32[b], 0 for buckets that no document has."""
-    import numpy as np
-
-    by_bucket = np.zeros(1 << bits, np.float32)
-    by_bucket[used[: len(weights)]] = weights[: len(used)]
-    return by_bucket
-
-
 def _threshold(margins: "np.ndarray", good: "np.ndarray", curve: tuple[float, float] | None) -> float:
     """The model's score of the highest F1 on held-out documents."""
     import numpy as np
@@ -204,23 +176,24 @@ def _threshold(margins: "np.ndarray", good: "np.ndarray", curve: tuple[float, fl
 # ---------------------------------------------------------------- what is written and shown
 
 
-def write(folder: Path, documents: "Documents", settings: Settings, trained: Trained) -> None:
+def write(
+    folder: Path, documents: "Documents", features: "Features", settings: Settings, trained: Trained
+) -> None:
     """Model, manifest, report and picture."""
     from dataclasses import asdict
 
-    from jobs.models import linear
     from jobs.runtime import checkpoint, fingerprint
-    from kernels.words import unicode_version
 
-    trained.model.save(folder / linear.NAME)
+    trained.model.save(folder / features.file)
     checkpoint.write_json(folder / "report.json", trained.report)
     plot(trained.report, folder / "report.png")
     manifest = {
-        "model": {"file": linear.NAME, "sha256": checkpoint.sha256(folder / linear.NAME)},
+        "model": {"file": features.file, "sha256": checkpoint.sha256(folder / features.file)},
         "documents": {**documents.counts, "sha256": documents.sha256},
         "good": int(trained.scored.good.sum()),
         "settings": asdict(settings),
-        "versions": {**fingerprint.versions("numpy", "numba"), "unicode": unicode_version()},
+        "features": dict(features.made_with),
+        "versions": fingerprint.versions("numpy", "numba"),
         "figures": {name: trained.report[name] for name in (*NAMES, "threshold")},
     }
     checkpoint.write_json(folder / "manifest.json", manifest)
@@ -307,14 +280,10 @@ def parser() -> argparse.ArgumentParser:
         help="with --score: from which grade on a document is good (default: 3)")  # fmt: skip
     add("--regression", action="store_true", help="with --score: predict the grade, not whether it is good")
     add("--folds", type=int, default=default.folds, metavar="K", help="of the cross-validation (default: 5)")
-    add(
-        "--ngram",
-        type=int,
-        default=default.ngram,
-        metavar="N",
-        help="words of the longest n-gram (default: 2)",
-    )
-    add("--bits", type=int, default=default.bits, metavar="N", help="2**N buckets of n-grams (default: 20)")
+    add("--embeddings", metavar="FOLDER",
+        help="with --score: predict the grade from a sentence-transformers model's embeddings")  # fmt: skip
+    add("--ngram", type=int, metavar="N", help="words of the longest n-gram (default: 2)")
+    add("--bits", type=int, metavar="N", help="2**N buckets of n-grams (default: 20)")
     add("--l2", type=float, default=default.l2, metavar="X", help="strength of the penalty (default: 0.0001)")
     add("--seed", type=int, default=default.seed, metavar="N", help="of folds and bootstrap (default: 0)")
     return parser
@@ -334,16 +303,12 @@ def settings_of(options: argparse.Namespace) -> Settings:
     UserError
         They contradict each other, or one is out of its range.
     """
-    from kernels.ngram_features import MOST_BITS
-
     if options.score is None and (options.regression or options.threshold is not None):
         raise UserError("--threshold and --regression are for grades; name their column with --score")
     if options.score is not None and options.positive is not None:
         raise UserError("--positive is for labels and --score for grades; give one of them")
     for name, fine, wanted in (
         ("folds", options.folds >= 2, "at least 2"),
-        ("ngram", 1 <= options.ngram <= 9, "from 1 to 9"),
-        ("bits", 1 <= options.bits <= MOST_BITS, f"from 1 to {MOST_BITS}"),
         ("l2", 0 < options.l2 < float("inf"), "above 0"),
         ("seed", options.seed >= 0, "at least 0"),
     ):
@@ -354,17 +319,53 @@ def settings_of(options: argparse.Namespace) -> Settings:
         threshold = 3.0
     return Settings(
         threshold,
-        options.regression,
+        options.regression or options.embeddings is not None,
         options.folds,
-        options.ngram,
-        options.bits,
         options.l2,
         options.seed,
     )
 
 
+def features_of(options: argparse.Namespace) -> "Features":
+    """What of a document is looked at, as typed.
+
+    Raises
+    ------
+    UserError
+        Options contradict each other, one is out of its range, or the folder is no embedding model.
+    """
+    from kernels.ngram_features import MOST_BITS, Grams
+
+    grams = Grams()._replace(
+        **{
+            key: value
+            for key, value in (("longest", options.ngram), ("bits", options.bits))
+            if value is not None
+        }
+    )
+    for name, value, most in (("ngram", grams.longest, MOST_NGRAM), ("bits", grams.bits, MOST_BITS)):
+        if not 1 <= value <= most:
+            raise UserError(f"--{name} is {value}; it should be from 1 to {most}")
+    from jobs.training.features import HashedNgrams, SentenceEmbeddings
+
+    if options.embeddings is None:
+        return HashedNgrams(grams)
+    if options.ngram is not None or options.bits is not None:
+        raise UserError("--ngram and --bits are for hashed n-grams; leave them out with --embeddings")
+    if options.score is None:
+        raise UserError("--embeddings predicts grades; name their column with --score")
+    from jobs.models.embeddings import read_folder
+
+    folder = read_folder(options.embeddings, "--embeddings")
+    if folder.classifies:
+        raise UserError(
+            f"--embeddings is {options.embeddings!r}, which has a head of its own; name a sentence-transformers model"
+        )
+    return SentenceEmbeddings(folder)
+
+
 def _main(options: argparse.Namespace) -> int:
-    settings = settings_of(options)
+    settings, features = settings_of(options), features_of(options)
     from jobs.runtime import folders
     from jobs.runtime.console import Console
     from jobs.training import labelled
@@ -372,11 +373,11 @@ def _main(options: argparse.Namespace) -> int:
     folder = folders.reached(options.output)
     columns = labelled.Columns(options.text, options.label, options.positive, options.score)
     documents = labelled.read(options.data, columns)
-    trained = train(documents, settings)
-    write(folder, documents, settings, trained)
+    trained = train(documents, features, settings)
+    write(folder, documents, features, settings, trained)
     console = Console()
     show(console, documents, settings, trained)
-    console.line(f"{folder}/model.npz, report.json, report.png")
+    console.line(f"{folder}/{features.file}, report.json, report.png")
     return 0
 
 

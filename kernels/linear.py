@@ -207,6 +207,8 @@ def _count_buckets(data, start, stop, grams, tables, buffers, counts, met):
 def _fit(documents, targets, l2, loss, n_columns):
     """Weights, and the intercept behind them."""
     solution = np.zeros(n_columns + 1)
+    if loss == SQUARED:  # a mean far from 0 would be all that the first gradient says, and so the tolerance
+        solution[n_columns] = targets.mean()
     margins = _margins(documents, solution)
     value = _objective(margins, targets, solution, l2, loss)
     first_length = -1.0

@@ -535,6 +535,8 @@ def without_repeats(
         )
         for document, parts in cut.items()
     }
+
+
 _BEGIN, _END = r"(?<![\w./+-])", r"(?!\w|[.-]\w)"
 _NUMBERS = {
     "ssn": [rf"{_BEGIN}\d{{3}}-\d\d-\d{{4}}{_END}", rf"{_BEGIN}(?<!\d )\d{{3}} \d\d \d{{4}}{_END}"],
@@ -642,6 +644,65 @@ def _is_ipv6(word: str, public_only: bool) -> bool:
     unusable = map(ipaddress.IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"))
     public = address in ipaddress.IPv6Network("2000::/3") and not any(address in net for net in unusable)
     return enough and (public or not public_only)
+
+
+def line_words(text: str) -> list[list[str]]:
+    """The words of each line that has one, ASCII digits as 0."""
+    lines = [[re.sub("[0-9]", "0", word) for word in words(line)] for line in text.split("\n")]
+    return [line for line in lines if line]
+
+
+class KneserNey:
+    """Interpolated modified Kneser-Ney, every probability worked out from the sentences when it is asked for."""
+
+    def __init__(self, sentences: Sequence[Sequence[str]], order: int, vocabulary: Iterable[str]) -> None:
+        self.order, self.vocabulary = order, {"<unk>", "</s>", *vocabulary}
+        counts: list[Counter] = [Counter() for _ in range(order + 1)]
+        for sentence in sentences:
+            known = [word if word in self.vocabulary else "<unk>" for word in sentence]
+            tokens = ("<s>", *known, "</s>")
+            for n in range(1, order + 1):
+                counts[n].update(tokens[i : i + n] for i in range(len(tokens) - n + 1))
+        self.counts = {order: counts[order]}
+        for n in range(1, order):
+            preceded = Counter(gram[1:] for gram in counts[n + 1])
+            begins = {gram: count for gram, count in counts[n].items() if gram[0] == "<s>"}
+            self.counts[n] = Counter({**preceded, **begins})
+        del self.counts[1][("<s>",)]
+        self.discounts = {n: self.discount(list(self.counts[n].values())) for n in self.counts}
+        self.after: dict[tuple[str, ...], dict[str, int]] = {}
+        for grams in self.counts.values():
+            for gram, count in grams.items():
+                self.after.setdefault(gram[:-1], {})[gram[-1]] = count
+        self.n_rare = max(1, len({word for sentence in sentences for word in sentence} - self.vocabulary))
+
+    @staticmethod
+    def discount(counts: list[int]) -> list[float]:
+        n = [counts.count(k) for k in range(5)]
+        try:
+            y = n[1] / (n[1] + 2 * n[2])
+            found = [k - (k + 1) * y * n[k + 1] / n[k] for k in (1, 2, 3)]
+        except ZeroDivisionError:
+            return [0, 0.5, 1, 1.5]
+        return [0, *found] if all(0 <= d <= k for k, d in enumerate(found, 1)) else [0, 0.5, 1, 1.5]
+
+    def probability(self, word: str, context: tuple[str, ...]) -> float:
+        context = context[len(context) - self.order + 1 :] if len(context) >= self.order else context
+        n = len(context) + 1
+        lower = self.probability(word, context[1:]) if context else 1 / len(self.vocabulary)
+        after = self.after.get(context)
+        if not after:
+            return lower
+        held_back = sum(self.discounts[n][min(count, 3)] for count in after.values())
+        count = after.get(word, 0)
+        return (count - self.discounts[n][min(count, 3)] + held_back * lower) / sum(after.values())
+
+    def log10(self, sentence: Sequence[str]) -> float:
+        """Of a sentence and its end, unknown words as likely as one of the rare ones."""
+        known = [word if word in self.vocabulary else "<unk>" for word in sentence]
+        tokens = ("<s>", *known, "</s>")
+        found = sum(math.log10(self.probability(tokens[i], tokens[:i])) for i in range(1, len(tokens)))
+        return found - known.count("<unk>") * math.log10(self.n_rare)
 
 
 def gpt3_words(text: str) -> list[str]:

@@ -25,18 +25,23 @@ class Kind(NamedTuple):
         Names of settings that it needs, and that it takes.
     whole_grades
         Whether scores are grades from 0 to 5, so that the rounded one is of use.
+    buckets
+        Whether scores are perplexities and each model knows percentiles of them, `Model.percentiles`.
     """
 
     module: str
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     whole_grades: bool = False
+    buckets: bool = False
 
 
 KINDS = {
     "fasttext": Kind("jobs.models.fasttext", required=("label",)),
     "linear": Kind("jobs.models.linear"),
     "embeddings": Kind("jobs.models.embeddings", optional=("head", "device"), whole_grades=True),
+    "ngram": Kind("jobs.models.ngram", optional=("percentiles",), buckets=True),
+    "kenlm": Kind("jobs.models.kenlm", optional=("sentencepiece", "percentiles")),
 }
 
 

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from tokenizers import Tokenizer
 
 from jobs.errors import UserError
-from jobs.runtime import fingerprint, named_files
+from jobs.runtime import checkpoint, fingerprint, named_files
 
 if TYPE_CHECKING:
     import torch
@@ -228,10 +228,11 @@ def _loaded(folder: Folder, head: named_files.File | None, settings: "Classifier
 
 def save_head(path: Path, weight: np.ndarray, bias: float, folder: Folder) -> None:
     """Write a head: weight float32[n], a bias, and which embeddings they are for."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     tensors = {"weight": weight.astype(np.float32), "bias": np.array([bias], np.float32)}
-    save_file(tensors, path, metadata={METADATA: content_hash(folder)})
+    with checkpoint.written(path) as file:
+        file.write(save(tensors, metadata={METADATA: content_hash(folder)}))
 
 
 def _head_file(settings: "Classifier") -> named_files.File:

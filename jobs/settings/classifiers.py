@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from jobs.models import KINDS
 from jobs.settings.section import Name, Section
@@ -13,7 +13,7 @@ class Classifier(Section):
     """A model whose score of each document is the ledger's column `NAME_score`.
 
     FineWeb-Edu keeps a raw score of at least 2.5 (`embeddings`); DCLM goes by the probability of `__label__hq`
-    (`fasttext`).
+    (`fasttext`); CCNet splits by perplexity into head, middle and tail (`kenlm`, `ngram`).
     """
 
     name: Name = Field(description="of the column NAME_score and of the fate classifier.NAME")
@@ -26,6 +26,12 @@ class Classifier(Section):
     device: Literal["cpu", "cuda"] | None = Field(
         None, description="embeddings: where it runs; absent: a GPU where a worker has one"
     )
+    sentencepiece: str | None = Field(
+        None, description="kenlm: the file of the SentencePiece model whose pieces it was trained on"
+    )
+    percentiles: tuple[PositiveFloat, PositiveFloat] | None = Field(
+        None, description="ngram, kenlm: perplexities where the buckets middle and tail of NAME_bucket begin"
+    )
     min_score: float | None = Field(None, allow_inf_nan=False, description="the least score that is kept")
     max_score: float | None = Field(None, allow_inf_nan=False, description="the highest score that is kept")
 
@@ -35,7 +41,7 @@ class Classifier(Section):
             raise ValueError(f"kind is {self.kind!r}; known are {', '.join(KINDS)}")
         kind = KINDS[self.kind]
         taken = {*kind.required, *kind.optional}
-        for name in ("label", "head", "device"):
+        for name in ("label", "head", "device", "sentencepiece", "percentiles"):
             if getattr(self, name) is None and name in kind.required:
                 raise ValueError(f"a classifier of kind {self.kind} needs {name}")
             if getattr(self, name) is not None and name not in taken:
@@ -45,6 +51,10 @@ class Classifier(Section):
     @model_validator(mode="after")
     def _bounds(self) -> Self:
         refuse_empty_range(self.min_score, self.max_score, "min_score", "max_score")
+        if self.percentiles and not self.percentiles[0] <= self.percentiles[1] < float("inf"):
+            raise ValueError(
+                f"percentiles are {list(self.percentiles)}; the second should not be the smaller"
+            )
         return self
 
     @property
@@ -53,6 +63,8 @@ class Classifier(Section):
         columns = {f"{self.name}_score": "float64"}
         if KINDS[self.kind].whole_grades:
             columns[f"{self.name}_int_score"] = "int64"
+        if KINDS[self.kind].buckets or self.percentiles:
+            columns[f"{self.name}_bucket"] = "string"
         return columns
 
     def key(self, setting: str) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 STEP = "classifier"
 GRADES = (0, 5)
+BUCKETS = ("head", "middle", "tail")
 
 
 def check(classifiers: Sequence["Classifier"]) -> None:
@@ -40,6 +41,7 @@ def identity(classifiers: Sequence["Classifier"]) -> list[dict[str, Any]]:
             "name": settings.name,
             "kind": settings.kind,
             "bounds": [settings.min_score, settings.max_score],
+            **({"percentiles": list(settings.percentiles)} if settings.percentiles else {}),
             **kind_of(settings).identity(settings),
         }
         for settings in classifiers
@@ -63,14 +65,23 @@ def classified(
     Returns
     -------
     tuple of dict and StringArray
-        `NAME_score`, float64[d], and for grades `NAME_int_score`, int64[d]; fates string[d], null for a document that
-        goes on.
+        `NAME_score`, float64[d], for grades `NAME_int_score`, int64[d], and for perplexities with percentiles
+        `NAME_bucket`, string[d]; fates string[d], null for a document that goes on.
     """
-    scores = kind_of(settings).load(settings).score(text)
+    model = kind_of(settings).load(settings)
+    scores = model.score(text)
     columns = {f"{settings.name}_score": pa.array(scores, pa.float64())}
     if KINDS[settings.kind].whole_grades:
         # FineWeb-Edu's int_score: int(round(max(0, min(score, 5)))), halves to the even grade.
         grades = np.rint(scores.clip(*GRADES)).astype(np.int64)
         columns[f"{settings.name}_int_score"] = pa.array(grades)
+    percentiles = settings.percentiles or getattr(model, "percentiles", None)
+    if percentiles:
+        columns[f"{settings.name}_bucket"] = buckets(scores, percentiles)
     outside = outside_bounds(columns[f"{settings.name}_score"], settings.min_score, settings.max_score)
     return columns, pc.if_else(outside, f"{STEP}.{settings.name}", pa.scalar(None, pa.string()))
+
+
+def buckets(perplexities: np.ndarray, percentiles: tuple[float, float]) -> pa.StringArray:
+    """CCNet's buckets, string[d]: `head` below the first percentile, `middle` below the second, `tail`."""
+    return pa.array(BUCKETS, pa.string()).take(pa.array(np.searchsorted(percentiles, perplexities, "right")))

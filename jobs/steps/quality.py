@@ -4,7 +4,7 @@ A column is named after its rule set and statistic, such as ``gopher_quality_wor
 setting, such as ``gopher_quality.min_words``, and its fate is ``quality.gopher_quality.min_words``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +130,7 @@ class Rule:
     name: str
     statistic: str
     threshold: float
-    drops: np.ufunc
+    drops: Callable[[np.ndarray, float], np.ndarray]
 
 
 NO_LINE_LEFT = Rule("c4.no_line_left", "c4_kept_lines", 0, np.less_equal)

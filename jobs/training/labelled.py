@@ -1,9 +1,7 @@
 """Labelled documents in one fixed order, each text once, whatever the order and number of their files."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ import pyarrow.compute as pc
 from jobs import sources
 from jobs.errors import UserError
 from jobs.text import text_buffers, text_hashes
+from jobs.training import reading
 from kernels import permutation
 
 TRUTH = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
@@ -63,15 +62,6 @@ class Documents(NamedTuple):
     sha256: str
 
 
-@dataclass(frozen=True)
-class _Source:
-    path: str
-    format: str
-    columns: Mapping[str, str]
-    extra: Mapping[str, str]
-    name: str = "--data"
-
-
 def read(path: str, columns: Columns) -> Documents:
     """Labelled documents of a file, folder, glob or URL of Parquet or JSON lines.
 
@@ -85,37 +75,18 @@ def read(path: str, columns: Columns) -> Documents:
     """
     source = _source(path, columns)
     texts, targets = [], []
-    for batch, file in _batches(source):
-        if batch.text is None or not batch.valid.all():
-            record = int(batch.records[np.argmin(batch.valid)])
-            why = (batch.error or "is not valid UTF-8").removeprefix("it ")
-            raise UserError(f"{file}: record {record} cannot be used: {why}")
+    for batch, file in reading.batches(source, {"text", "label", OURS}):
         texts.append(batch.text)
         targets.append(_targets(batch, file, columns))
     text = pa.chunked_array(texts, pa.large_string()).combine_chunks()
     return _arranged(text, np.concatenate([np.empty(0), *targets]))
 
 
-def _source(path: str, columns: Columns) -> _Source:
+def _source(path: str, columns: Columns) -> reading.Source:
     mapped = {"text": columns.text, **({OURS: columns.score} if columns.score else {})}
     extra = {} if columns.score else {"label": "string"}
     named = {} if columns.score else {"label": columns.label}
-    kind = "parquet" if _is_parquet(path) else "jsonl"
-    return _Source(path, kind, mapped | named, extra)
-
-
-def _is_parquet(path: str) -> bool:
-    return path.endswith(".parquet") or (Path(path).is_dir() and any(Path(path).rglob("*.parquet")))
-
-
-def _batches(source: _Source) -> Iterator[tuple[sources.Batch, str]]:
-    inventory = sources.list_files(source)
-    if inventory.bad:
-        bad = inventory.bad[0]
-        raise UserError(f"{bad.path} cannot be read: {bad.reason}")
-    for split in sources.splits(inventory, sources.inventory.SPLIT_BYTES):
-        for batch in sources.read(source, split, {"text", "label", OURS}):
-            yield batch, split.path
+    return reading.source(path, mapped | named, extra)
 
 
 def _targets(batch: sources.Batch, file: str, columns: Columns) -> np.ndarray:

@@ -18,10 +18,12 @@ examples:
   python -m jobs.whatif out/web --set gopher_quality.min_words=100 --set gopher_quality.max_hashes_per_word=null
   python -m jobs.whatif out/web --set additions.max_boilerplate_lines=0.3    a rule that the run did not use
   python -m jobs.whatif out/web --min score=3.5 --max language_score=0.99    any number in the ledger
+  python -m jobs.whatif out/web --set "thresholds=[{column: score, min: 3.5}]"   before all other rules, as in a run
   python -m jobs.whatif out/web --min score=3.5 --samples 0 --json what.json
 
 What is said, and what is not:
-  - Documents that were dropped before the quality rules have no statistics; they are counted as not judged.
+  - Documents that were dropped before the quality rules have no statistics; they are counted as not judged. With
+    --set thresholds=…, those that a threshold dropped are judged by the thresholds alone.
   - Near-duplicates are not searched again, and the floor of length is not applied again: a document that one of these
     dropped is counted like any other, and where a kept document goes, its duplicate does not come back.
   - A document without a value is not dropped by --min and --max, and is counted as such.
@@ -43,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("out", metavar="OUT", help="output folder of a finished run, or its URL")
     add("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
-        help="a setting of `quality`, for all sources that have it on; repeatable, YAML values")  # fmt: skip
+        help="a setting of `quality` or `thresholds`, for sources that have it; repeatable, YAML values")  # fmt: skip
     add("--min", action="append", default=[], metavar="COLUMN=NUMBER", dest="least",
         help="drop documents with less in this column of the ledger, such as score=3.5; repeatable")  # fmt: skip
     add("--max", action="append", default=[], metavar="COLUMN=NUMBER", dest="most",

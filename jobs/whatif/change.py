@@ -3,25 +3,30 @@
 import difflib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from jobs import config
 from jobs.config import Source
 from jobs.errors import UserError
 from jobs.settings.quality import MEASURING, Quality
 from jobs.steps.quality import NO_LINE_LEFT, Rule, rules_of
+from jobs.steps.thresholds import STEP as COLUMN
 
 SECTION = "quality"
+THRESHOLDS = "thresholds"
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is asked, as it was typed: settings of `quality`, and least and greatest numbers of columns."""
+    """What is asked, as it was typed: settings of `quality` and `thresholds`, least and greatest numbers of columns.
+
+    A bound of `least` or `most` counts behind all rules, one of `thresholds` before them, as in a run.
+    """
 
     settings: Sequence[str] = ()
     least: Sequence[str] = ()
@@ -43,6 +48,8 @@ class SourceRules:
         Without the change and with it.
     measured
         Whether the run recorded the statistics of the quality rules.
+    thresholds
+        Whether those on columns are among the rules.
     changes
         Settings that differ: name, value before, value after.
     """
@@ -50,6 +57,7 @@ class SourceRules:
     before: tuple[Rule, ...]
     after: tuple[Rule, ...]
     measured: bool
+    thresholds: bool = False
     changes: tuple[tuple[str, Any, Any], ...] = ()
 
     @property
@@ -84,8 +92,10 @@ def plan(sources: Sequence[Source], schema: pa.Schema, change: Change) -> Planne
     """
     thresholds = tuple(_threshold(text, "min", schema) for text in change.least)
     thresholds += tuple(_threshold(text, "max", schema) for text in change.most)
+    earlier = [one for one in change.settings if _is_of_thresholds(one)]
+    settings = [one for one in change.settings if not _is_of_thresholds(one)]
     measured = [source for source in sources if source.quality.enabled]
-    if change.settings and not measured:
+    if settings and not measured:
         raise UserError(
             "the run had no quality rules, so that their statistics were not recorded and --set has nothing to go by; "
             "run with quality.enabled=true, or ask about a column with --min and --max"
@@ -94,9 +104,14 @@ def plan(sources: Sequence[Source], schema: pa.Schema, change: Change) -> Planne
         raise UserError("the run had no quality rules; ask about a column of its ledger with --min and --max")
     rules, notes = {}, []
     for source in sources:
-        rules[source.name], said = _of_source(source, change.settings, thresholds)
+        found, said = _of_source(source, settings, thresholds)
+        rules[source.name] = _with_thresholds(found, source, earlier, schema) if earlier else found
         notes += said
-    if change.settings and len(measured) < len(sources):
+    if earlier:
+        notes.append(
+            "what thresholds dropped in the run was not seen by later steps: which of it those would drop is not known"
+        )
+    if settings and len(measured) < len(sources):
         unmeasured = ", ".join(source.name for source in sources if not source.quality.enabled)
         notes.append(
             f"--set says nothing of {unmeasured}: run without quality rules, no statistics were recorded"
@@ -114,7 +129,7 @@ def _of_source(
         _rules(source.quality),
         (*_rules(after), *thresholds),
         True,
-        tuple(_differences(source.quality, after)),
+        changes=tuple(_differences(source.quality, after)),
     )
     return rules, notes
 
@@ -226,15 +241,64 @@ def _flat(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 # ---------------------------------------------------------------- thresholds on columns
 
 
+def _is_of_thresholds(setting: str) -> bool:
+    return setting.strip().partition("=")[0].split(".")[0] == THRESHOLDS
+
+
+def _with_thresholds(
+    rules: SourceRules, source: Source, settings: Sequence[str], schema: pa.Schema
+) -> SourceRules:
+    """The thresholds of a source in front of its other rules, as they were and as they would be."""
+    raw: dict[str, Any] = {THRESHOLDS: [one.model_dump() for one in source.thresholds]}
+    for setting in settings:
+        config.apply(raw, setting)
+    try:
+        after = TypeAdapter(tuple[config.Threshold, ...]).validate_python(raw[THRESHOLDS])
+    except ValidationError as error:
+        raise UserError(config.said(error, (THRESHOLDS,))) from None
+    was, would_be = (
+        [rule for one in them for rule in _bounds(one, schema)] for them in (source.thresholds, after)
+    )
+    changed = () if was == would_be else ((THRESHOLDS, _shown(was), _shown(would_be)),)
+    return replace(
+        rules,
+        before=(*was, *rules.before),
+        after=(*would_be, *rules.after),
+        thresholds=True,
+        changes=(*changed, *rules.changes),
+    )
+
+
+def _bounds(threshold: config.Threshold, schema: pa.Schema) -> list[Rule]:
+    column = threshold.column
+    _refuse_unless_numeric(column, schema, f"--set {THRESHOLDS}")
+    bounds = (("min", threshold.min, _not_at_least), ("max", threshold.max, _not_at_most))
+    return [
+        Rule(f"{COLUMN}.{column}.{name}", column, value, drops)
+        for name, value, drops in bounds
+        if value is not None
+    ]
+
+
+def _not_at_least(values: np.ndarray, least: float) -> np.ndarray:
+    """A document without the number is dropped, too."""
+    return ~(values.astype(np.float64) >= least)
+
+
+def _not_at_most(values: np.ndarray, most: float) -> np.ndarray:
+    return ~(values.astype(np.float64) <= most)
+
+
+def _shown(rules: Sequence[Rule]) -> str:
+    bounds = [(rule, "≥" if rule.drops is _not_at_least else "≤") for rule in rules]
+    return ", ".join(f"{rule.statistic} {sign} {rule.threshold:g}" for rule, sign in bounds) or "none"
+
+
 def _threshold(text: str, bound: str, schema: pa.Schema) -> Rule:
     column, equals, number = (part.strip() for part in text.partition("="))
     if not equals or not column:
         raise UserError(f"--{bound} takes COLUMN=NUMBER such as score=3.5, but was given {text!r}")
-    numeric = [one.name for one in schema if pa.types.is_integer(one.type) or pa.types.is_floating(one.type)]
-    if column not in numeric:
-        known = difflib.get_close_matches(column, numeric, n=1) or ["score"]
-        why = "is no number" if column in schema.names else "is no column of the ledger"
-        raise UserError(f"--{bound} {text}: {column} {why}; one such as {known[0]} is meant")
+    _refuse_unless_numeric(column, schema, f"--{bound} {text}")
     try:
         value = float(number)
     except ValueError:
@@ -242,3 +306,11 @@ def _threshold(text: str, bound: str, schema: pa.Schema) -> Rule:
     if math.isnan(value):
         raise UserError(f"--{bound} {text}: {number!r} is no number")
     return Rule(f"{column}.{bound}", column, value, np.less if bound == "min" else np.greater)
+
+
+def _refuse_unless_numeric(column: str, schema: pa.Schema, asked: str) -> None:
+    numeric = [one.name for one in schema if pa.types.is_integer(one.type) or pa.types.is_floating(one.type)]
+    if column not in numeric:
+        known = difflib.get_close_matches(column, numeric, n=1) or ["score"]
+        why = "is no number" if column in schema.names else "is no column of the ledger"
+        raise UserError(f"{asked}: {column} {why}; one such as {known[0]} is meant")

@@ -16,6 +16,7 @@ from jobs import ledger
 from jobs.runtime import folders
 from jobs.runtime.compute import columns
 from jobs.steps.quality import NO_LINE_LEFT, STEP, Rule, dropped_by, first_rules
+from jobs.steps.thresholds import STEP as COLUMN
 from jobs.whatif.change import SourceRules
 from kernels import permutation
 
@@ -43,7 +44,7 @@ SAMPLES = columns(
     value="float64",
 )
 _BASE = ["doc_id", "source", "path", "record", "url", "crawl", "fate", "n_bytes", "n_tokens"]
-_EARLIER = ledger.STEPS[: ledger.STEPS.index(STEP)]
+_EARLIER = frozenset(ledger.STEPS[: ledger.STEPS.index(STEP)])
 _PLACED = (ledger.TRAIN, ledger.VALIDATION)
 
 
@@ -113,7 +114,7 @@ class _Tally:
 
 def _of_source(table: pa.Table, source: str, rules: SourceRules, samples: int, changes: bool) -> Counted:
     tally = _Tally(table, source)
-    earlier = _count_unjudged(table, tally)
+    earlier = _count_unjudged(table, tally, _EARLIER - {COLUMN} if rules.thresholds else _EARLIER)
     table, tally = table.filter(pa.array(~earlier)), _restricted(tally, ~earlier)
     tally.add("judged", np.ones(len(table), bool))
     before = _count_side(table, tally, "before", rules.before)
@@ -128,12 +129,12 @@ def _of_source(table: pa.Table, source: str, rules: SourceRules, samples: int, c
     return Counted(pd.DataFrame(tally.rows, columns=list(COUNTS)), sampled)
 
 
-def _count_unjudged(table: pa.Table, tally: _Tally) -> np.ndarray:
+def _count_unjudged(table: pa.Table, tally: _Tally, earlier: frozenset[str]) -> np.ndarray:
     """Count what was dropped before there was anything to judge; bool[d], which these are."""
     tally.add("tokenized", table["n_tokens"].to_numpy() > 0)
     fates = table["fate"].cast(pa.string()).combine_chunks().dictionary_encode()
     names, codes = fates.dictionary.to_pylist(), np.asarray(fates.indices)
-    is_earlier = np.array([name.partition(".")[0] in _EARLIER for name in names], bool)
+    is_earlier = np.array([name.partition(".")[0] in earlier for name in names], bool)
     for code in np.flatnonzero(is_earlier):
         tally.add("unjudged", codes == code, rule=names[code])
     return is_earlier[codes] if names else np.zeros(0, bool)
@@ -163,7 +164,9 @@ def _count_side(table: pa.Table, tally: _Tally, side: str, rules: Sequence[Rule]
 
 
 def _fates(rules: Sequence[Rule], first: np.ndarray) -> np.ndarray:
-    return np.array([*(f"{STEP}.{rule.name}" for rule in rules), ""], object)[first]
+    """Of the quality rules, "" for all others."""
+    names = ["" if rule.name.startswith(f"{COLUMN}.") else f"{STEP}.{rule.name}" for rule in rules]
+    return np.array([*names, ""], object)[first]
 
 
 def _recorded(table: pa.Table) -> np.ndarray:

@@ -16,6 +16,7 @@ import numpy as np
 from jobs import train_quality
 from jobs.training import evaluation, labelled
 from jobs.training.evaluation import Scored
+from jobs.training.features import HashedNgrams
 from kernels.ngram_features import Grams
 from kernels.words import words
 from tests.benchmarks.measure import aligned
@@ -53,7 +54,7 @@ def compare(path: str, columns: labelled.Columns, settings: train_quality.Settin
     documents = labelled.read(str(SHARED / path), columns)
     good = train_quality.is_good(documents, settings)
     fold = labelled.folds(documents, good, settings.folds, settings.seed)
-    rows, _ = train_quality.features(documents, Grams(settings.ngram, settings.bits))
+    rows = HashedNgrams(Grams()).rows(documents)
     ours = train_quality.held_out(rows, good.astype(float), fold, settings)
     texts = documents.text.to_pylist()
     lowered = [" ".join(words(text)) for text in texts]

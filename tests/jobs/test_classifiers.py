@@ -168,7 +168,7 @@ ENTRY = {"name": "hq", "kind": "fasttext", "model": "m.bin", "label": "hq"}
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"kind": "oracle"}, "kind is 'oracle'; known are fasttext, linear, embeddings"),
+        ({"kind": "oracle"}, "kind is 'oracle'; known are fasttext, linear, embeddings, ngram, kenlm"),
         ({"label": None}, "a classifier of kind fasttext needs label"),
         ({"head": "h"}, "head has no meaning for a classifier of kind fasttext"),
         ({"kind": "embeddings"}, "label has no meaning for a classifier of kind embeddings"),

@@ -92,6 +92,47 @@ def test_an_answer_is_what_a_run_with_the_change_does(judged: Path, again: Path)
     assert found["whole"]["not_judged"]["language.keep"]["documents"] == 15
 
 
+@pytest.fixture(scope="module")
+def bounded(folder: Path, cluster: str) -> Path:
+    """A run with a threshold on a column, which comes before the quality rules."""
+    out = folder.parent / "bounded"
+    assert run_job(folder, out, cluster, *ON, "thresholds=[{column: score, min: 2.7, max: 4.5}]") == 0
+    return out
+
+
+def test_thresholds_of_columns_are_the_first_rules(judged: Path, bounded: Path) -> None:
+    found = answer(judged, Change(["thresholds=[{column: score, min: 2.7, max: 4.5}]"]), samples=1)
+    (change,) = found["changes"]
+    assert (change["before"], change["after"]) == ("none", "score ≥ 2.7, score ≤ 4.5")
+    expected = {name: counts["documents"] for name, counts in counted(bounded).items()}
+    assert found["whole"]["after"]["kept"]["documents"] == expected.pop("kept")
+    drops = first_drops(found["whole"]["after"])
+    by_column = [drops.pop(f"quality.column.score.{bound}", 0) for bound in ("min", "max")]
+    assert drops == expected
+    rows = ledger.read(judged).compute()
+    judged_rows = rows[~rows["fate"].astype(str).str.startswith("language")]
+    assert by_column == [(judged_rows["score"] < 2.7).sum(), (judged_rows["score"] > 4.5).sum()]
+    assert not [note for note in found["notes"] if "report" in note]
+
+
+def test_a_threshold_that_the_run_had_is_loosened_and_tightened(bounded: Path) -> None:
+    rows = ledger.read(bounded).compute()
+    dropped = rows[rows["fate"] == "column.score"]
+    found = answer(bounded, Change(["thresholds=[]"]), samples=0)
+    assert found["whole"]["would_come_back"]["documents"] == len(dropped) > 50
+    assert any("not seen by later steps" in note for note in found["notes"])
+    assert "column.score" not in found["whole"]["not_judged"]
+    found = answer(bounded, Change(["thresholds.0.min=3"]), samples=1)
+    scores = rows["score"][~rows["fate"].astype(str).str.startswith("language")]
+    rule = found["whole"]["after"]["rules"]["column.score.min"]
+    assert rule["first"]["documents"] == rule["alone"]["documents"] == (scores < 3).sum()
+    kept = rows[~rows["fate"].astype(str).str.startswith(("language", "quality", "column"))]
+    assert found["whole"]["would_go"]["documents"] == (kept["score"] < 3).sum()
+    assert found["whole"]["would_come_back"]["documents"] == 0
+    assert found["whole"]["before"]["kept"]["documents"] == len(kept)
+    assert all(sample["value"] < 3 for sample in found["samples"])
+
+
 def test_alone_only_and_what_goes(judged: Path) -> None:
     found = answer(judged, Change(["gopher_quality.min_words=160", "gopher_quality.max_words=140"]), 0)
     whole, rows = found["whole"], ledger.read(judged).compute()
@@ -171,6 +212,9 @@ def test_documents_without_a_value_stay_and_are_counted(judged: Path, finished: 
         (Change(["gopher_quality.min_word=3"]), "did you mean quality.gopher_quality.min_words"),
         (Change(["length.min_tokens=3"]), "--min n_tokens=128"),
         (Change(["enabled=false"]), "order="),
+        (Change(["thresholds.0.min=3"]), "no place in a list of 0"),
+        (Change(["thresholds=[{column: url, min: 3}]"]), "url is no number"),
+        (Change(["thresholds=[{column: score}]"]), "has neither min nor max"),
         (Change(["min_words"]), "KEY=VALUE"),
         (Change(["bogus.preset=c4"]), "quality.bogus is not a setting"),
         (Change(least=["scores=3"]), "such as score is meant"),
