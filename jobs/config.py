@@ -415,6 +415,13 @@ class Validation(Section):
         True, description="the tokenizer's training sample is a reference set"
     )
     references: tuple[Source, ...] = Field((), description="documents that validation must not overlap")
+    ngram: int = Field(13, ge=1, le=64, description="normalised words in an n-gram that training may share")
+    max_shared: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="share of a document's n-grams that training may hold; 1: they are not looked for",
+    )
 
     @model_validator(mode="after")
     def _size(self) -> Self:

@@ -8,7 +8,7 @@ thought of, after the run.
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +16,12 @@ from jobs.cli import guarded
 from jobs.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from jobs.pipeline.paths import SplitPaths
     from jobs.settings.contamination import Column, Contamination
     from jobs.tokens import encoder
 
-BATCH = 8 * 2**20  # bytes of text that are decoded at a time, about; a document is decoded whole
 COLUMNS = ["doc_id", "source", "path", "record", "id", "url", "crawl", "n_tokens", "n_bytes", "start"]
 
 
@@ -52,15 +50,16 @@ def search(
     import pyarrow.compute as pc
 
     from jobs import ledger
+    from jobs.pipeline.stores import decoded
     from jobs.runtime import folders
     from jobs.steps.contamination import checked
     from jobs.tokens import encoder
 
     table = folders.read_table(paths.rows, columns=COLUMNS)
     table = table.filter(pc.greater(table["n_tokens"], 0))
-    decode = encoder.get(coder).decode
     found = [_nothing()]
-    for rows, texts in _decoded(table, paths, dtype, decode):
+    for rows, read in decoded(paths, table, dtype, encoder.get(coder)):
+        texts = [text.decode(errors="replace") for text in read]
         matches = checked(pa.array(texts, pa.large_string()), settings).matches
         of_document = ledger.frame(table.select(COLUMNS[:-3]).take(pa.array(rows[matches["row"].to_numpy()])))
         found.append(of_document.assign(ngram=matches["ngram"].to_numpy(), documents=0, n_bytes=0))
@@ -84,28 +83,6 @@ def _nothing() -> "pd.DataFrame":
         [*((name, known[name]) for name in COLUMNS[:-3]), *((name, pa.int64()) for name in counted)]
     )
     return ledger.frame(schema.empty_table()).astype(dict.fromkeys(counted, "int64"))
-
-
-def _decoded(
-    table: Any, paths: "SplitPaths", dtype: str, decode: Any
-) -> "Iterator[tuple[np.ndarray, list[str]]]":
-    """Rows and texts of some documents after another, in the order in which the store has them."""
-    import numpy as np
-
-    from jobs.runtime import folders
-
-    starts, n_tokens = table["start"].to_numpy(), table["n_tokens"].to_numpy()
-    order = np.argsort(starts, kind="stable")
-    batch_of = np.cumsum(table["n_bytes"].to_numpy()[order]) // BATCH
-    for rows in np.split(order, np.flatnonzero(np.diff(batch_of)) + 1):
-        if not len(rows):
-            continue
-        first, last = int(starts[rows[0]]), int(starts[rows[-1]] + n_tokens[rows[-1]])
-        size = np.dtype(dtype).itemsize
-        tokens = np.frombuffer(folders.read_range(paths.tokens, first * size, last * size), dtype)
-        begins = starts[rows] - first
-        # Without the end-of-text token.
-        yield rows, [decode(tokens[a : a + n - 1]) for a, n in zip(begins, n_tokens[rows], strict=True)]
 
 
 def contamination(

@@ -28,6 +28,7 @@ JOBS = {
     "exact_duplicates": "jobs.pipeline.duplicates.exact",
     "near_duplicates": "jobs.pipeline.duplicates.near",
     "order": "jobs.pipeline.order",
+    "validation": "jobs.pipeline.validation",
     "shards": "jobs.pipeline.shards",
     "ledger": "jobs.pipeline.accounting",
     "contamination": "jobs.pipeline.contamination",

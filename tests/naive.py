@@ -726,3 +726,23 @@ def ngrams(words: Sequence[str], n: int) -> list[str]:
 def is_contaminated(text: str, eval_grams: set[str], n: int) -> bool:
     """Seed 001's set expression."""
     return any(g in eval_grams for g in ngrams(gpt3_words(text), n))
+
+
+def choose_validation(
+    n_tokens: Sequence[int], grams: Sequence[set], elsewhere: set, target: int, most: float
+) -> tuple[set[int], set[int]] | None:
+    """Which documents, in order, are validation, and which went to training since that holds too much of them."""
+    moved: set[int] = set()
+    while True:
+        chosen, held = set(), 0
+        for document, tokens in enumerate(n_tokens):
+            if document not in moved and held < target:
+                chosen.add(document)
+                held += tokens
+        if held < target:
+            return None
+        training = elsewhere.union(*(own for document, own in enumerate(grams) if document not in chosen))
+        out = {one for one in chosen if len(grams[one] & training) > most * len(grams[one]) + 1e-9}
+        if not out:
+            return chosen, moved
+        moved |= out

@@ -14,8 +14,9 @@ import pyarrow.parquet as pq
 
 from jobs import ledger
 from jobs.pipeline import shards
-from jobs.pipeline.order import Decisions, Ranges, decisions, ranges
+from jobs.pipeline.order import Decisions, Ranges, decisions
 from jobs.pipeline.paths import SplitPaths
+from jobs.pipeline.validation import ranges
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 

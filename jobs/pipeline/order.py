@@ -1,8 +1,8 @@
-"""The order: which documents are kept, one seeded permutation of them, and the validation split.
+"""The order: which documents are kept, and one seeded permutation of them.
 
 Documents are shuffled by ranges of their order key (a keyed hash of the doc_id) and sorted within each, so that
-`OUT/order/range-*.parquet`, read one after another, hold every document once in the seeded order. Where the
-validation split ends, and how many tokens lie before each range, follows from their totals.
+`OUT/order/range-*.parquet`, read one after another, hold every document once in the seeded order. How many tokens lie
+before each range follows from their totals.
 """
 
 from dataclasses import dataclass
@@ -158,13 +158,14 @@ class Ranges:
 
     folder: Path
     validation_until: int  # order key of the last validation document; -1: there is none
+    moved: tuple[int, ...]  # order keys of documents before it that are training all the same
     numbers: tuple[int, ...]
     before: dict[str, tuple[int, ...]]  # split -> tokens before each range, and in all
 
     def read(self, index: int) -> pd.DataFrame:
         """A range's rows in order, with `is_validation` and `position`, a kept document's first token in its stream."""
         rows = folders.read_table(self.folder / range_name(self.numbers[index])).to_pandas()
-        rows["is_validation"] = is_validation(rows, self.validation_until)
+        rows["is_validation"] = is_validation(rows, self.validation_until, self.moved)
         kept_tokens = np.where(rows["kept"], rows["n_tokens"], 0)
         position = np.full(len(rows), -1)
         for split, chosen in (
@@ -184,50 +185,24 @@ class Ranges:
         )
 
 
-def is_validation(rows: pd.DataFrame, until: int) -> pd.Series:
-    """bool[d]: kept, free of overlap, and no later in the order than the last validation document."""
+def is_validation(rows: pd.DataFrame, until: int, moved: tuple[int, ...]) -> pd.Series:
+    """bool[d]: kept, free of overlap, no later in the order than the last validation document, and not moved."""
     if until < 0:
         return pd.Series(np.zeros(len(rows), bool), index=rows.index)
-    return rows["kept"] & ~rows["overlaps"] & (rows["order_key"] <= np.uint64(until))
-
-
-def choose_validation(folder: Path, numbers: list[int], target: int) -> tuple[int, list[int]]:
-    """Order key of the document with which validation holds `target` tokens, and its tokens in each range read.
-
-    Raises
-    ------
-    UserError
-        The documents that may be validation hold fewer tokens.
-    """
-    tokens_of_range: list[int] = []
-    for number in numbers:
-        rows = folders.read_table(
-            folder / range_name(number), columns=["order_key", "n_tokens", "kept", "overlaps"]
-        ).to_pandas()
-        free = rows[rows["kept"] & ~rows["overlaps"]]
-        held = sum(tokens_of_range) + np.cumsum(free["n_tokens"].to_numpy())
-        enough = int(np.searchsorted(held, target))
-        if enough < len(free):
-            tokens_of_range.append(int(held[enough]) - sum(tokens_of_range))
-            return int(free["order_key"].iloc[enough]), tokens_of_range
-        tokens_of_range.append(int(free["n_tokens"].sum()))
-    raise UserError(
-        f"validation is to hold {target:,} tokens, but the documents that overlap no reference set hold "
-        f"{sum(tokens_of_range):,}; lower validation.tokens or validation.fraction"
-    )
+    early = rows["kept"] & ~rows["overlaps"] & (rows["order_key"] <= np.uint64(until))
+    return early & ~rows["order_key"].isin(np.array(moved, np.uint64))
 
 
 # ---------------------------------------------------------------- the job
 
 
 def job_fingerprint(run: "Run") -> str:
-    """Covers the floor, the seed, the validation split and the clusters."""
+    """Covers the floor, the seed and the clusters."""
     config = run.config
     return fingerprint.fingerprint(
         __name__,
         order=config.order.model_dump(),
         min_tokens=config.length.min_tokens,
-        validation=[config.validation.tokens, config.validation.fraction],
         upstream=[
             run.fingerprints[name] for name in (*STEPS.values(), "annotate", "references", "near_duplicates")
         ],
@@ -241,7 +216,7 @@ def decisions(run: "Run") -> Decisions:
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
-    """Shuffle all documents into ranges of the order, and choose the validation split."""
+    """Shuffle all documents into ranges of the order."""
     import dask.dataframe as dd
 
     job.begin()
@@ -271,31 +246,12 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     numbers, kept = [int(n) for n in summary["range"]], [int(n) for n in summary["tokens"]]
     if not sum(kept):
         raise UserError(f"of {documents:,} documents none is kept; {_why_none(run, documents)}")
-    target = run.config.validation.target(sum(kept))
-    if target >= sum(kept):
-        raise UserError(
-            f"validation.tokens is {target:,}, but the whole corpus keeps only {sum(kept):,} tokens; "
-            "lower it, or set validation.fraction, and validation.tokens to null"
-        )
-    until, validation = choose_validation(job.folder, numbers, target) if target else (-1, [])
-    validation += [0] * (len(numbers) - len(validation))
     return {
         "documents": documents,
         "ranges": numbers,
         "kept_documents_overlapping_references": int(summary["overlapping"].sum()),
-        "validation_until": until,
-        "tokens": {
-            ledger.VALIDATION: validation,
-            ledger.TRAIN: [k - v for k, v in zip(kept, validation, strict=True)],
-        },
+        "tokens": kept,
     }
-
-
-def ranges(run: "Run") -> Ranges:
-    """The order of this run, for the jobs after it."""
-    figures = run.figures(NAME)
-    before = {split: (0, *(int(n) for n in np.cumsum(tokens))) for split, tokens in figures["tokens"].items()}
-    return Ranges(run.out / NAME, figures["validation_until"], tuple(figures["ranges"]), before)
 
 
 def _why_none(run: "Run", documents: int) -> str:

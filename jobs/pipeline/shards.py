@@ -14,8 +14,9 @@ import pandas as pd
 
 from jobs import ledger
 from jobs.formats import llmc
-from jobs.pipeline.order import Ranges, ranges
+from jobs.pipeline.order import Ranges
 from jobs.pipeline.paths import SplitPaths
+from jobs.pipeline.validation import ranges
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, finish_task, map_tasks
 from kernels import packing
@@ -86,7 +87,7 @@ def plan(run: "Run", folder: Path) -> list[Shard]:
     """The shards of both splits."""
     settings = run.config.shards
     shards = []
-    for split, tokens in run.figures("order")["tokens"].items():
+    for split, tokens in run.figures("validation")["tokens"].items():
         sizes = llmc.shard_sizes(sum(tokens), settings.tokens, settings.min_tokens)
         ends = np.cumsum(sizes)
         for number, (start, stop) in enumerate(zip(ends - sizes, ends, strict=True)):
@@ -107,9 +108,9 @@ def shard_ends(plan: list[Shard]) -> dict[str, np.ndarray]:
 
 
 def job_fingerprint(run: "Run") -> str:
-    """Covers the shards' settings and the order."""
+    """Covers the shards' settings and the split order."""
     return fingerprint.fingerprint(
-        __name__, settings=run.config.shards.model_dump(), order=run.fingerprints["order"]
+        __name__, settings=run.config.shards.model_dump(), order=run.fingerprints["validation"]
     )
 
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from jobs import ledger
 from jobs.pipeline import contamination
-from jobs.pipeline.order import ranges
-from jobs.report import balance, examples, page, passages, sections
+from jobs.pipeline.validation import ranges
+from jobs.report import balance, examples, page, parts, passages
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
@@ -437,14 +437,14 @@ def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
     return sorted(described, key=lambda pair: -pair["similarity"])
 
 
-def shown(pair: dict[str, Any]) -> sections.Pair:
+def shown(pair: dict[str, Any]) -> parts.Pair:
     """A pair as the page shows it; its texts leave the figures."""
     left, right = examples.differences(*pair.pop("texts"))
     removed, kept = (
         f"{one['source']} · {one['path']} · record {one['record']} · {one['url'] or one['id'] or ''}"
         for one in (pair["removed"], pair["kept"])
     )
-    return sections.Pair(f"similarity {pair['similarity']:.3f}", removed, kept, left, right)
+    return parts.Pair(f"similarity {pair['similarity']:.3f}", removed, kept, left, right)
 
 
 def packing_arithmetic(run: "Run", split: str, window: int) -> dict[str, Any]:
@@ -521,7 +521,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         found = examples.sampled(gather(run.client, looked_at, meter), config.report.examples)
     steps, unbalanced = funnel(tallied), balance.worst(unlike)
     encoded = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)][["n_bytes", "n_tokens"]].sum()
-    order = run.figures("order")
+    validation = run.figures("validation")
     warned = warnings(tallied, config.report.max_removed_share)
     for warning in warned:
         run.console.warn(warning)
@@ -550,8 +550,11 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "length_floors": floors(tallied, config.length.floors),
         "validation": {
             "documents": sum(s["documents"] for s in steps if s["step"] == ledger.VALIDATION),
-            "tokens": sum(order["tokens"][ledger.VALIDATION]),
-            "kept_documents_overlapping_references": order["kept_documents_overlapping_references"],
+            "tokens": sum(validation["tokens"][ledger.VALIDATION]),
+            "kept_documents_overlapping_references": run.figures("order")[
+                "kept_documents_overlapping_references"
+            ],
+            "overlap": validation["overlap"],
         },
         "packing": packing_arithmetic(run, ledger.TRAIN, config.report.window),
         "contamination": run.figures("contamination"),

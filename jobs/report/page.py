@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jobs.report.sections import Pair, Section, Table, cells, headline, sections, warnings
+from jobs.report.parts import Pair, Section, Table, cells
+from jobs.report.sections import headline, sections, warnings
 from jobs.runtime import checkpoint
 
 FILE = "index.html"

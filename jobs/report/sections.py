@@ -1,12 +1,11 @@
 """What the report page shows, section by section, from the figures of `report.json`."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 from jobs import ledger
-from jobs.report import balance, plots
-from jobs.report.examples import Piece
+from jobs.report import balance, clean, plots
+from jobs.report.parts import Pair, Plot, Section, Table, percent, share
 
 # What a course text on data pipelines states, from FineWeb's paper: the share of documents that each step drops.
 USUAL = {
@@ -18,54 +17,6 @@ USUAL = {
     "classifier": "20 to 90 %",
     "personal_data": "below 1 %",
 }
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows under headings; figures are set to the right."""
-
-    name: str
-    caption: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class Plot:
-    """PNG and SVG by suffix, with a text in its place."""
-
-    name: str
-    label: str
-    files: dict[str, bytes]
-
-    @property
-    def element(self) -> str:
-        """The SVG as it stands in a page."""
-        return plots.inline(self.files["svg"], self.label)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A removed document beside the one kept in its place."""
-
-    heading: str
-    removed: str
-    kept: str
-    left: list[Piece]
-    right: list[Piece]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page."""
-
-    name: str
-    title: str
-    text: str = ""
-    plots: Sequence[Plot] = ()
-    tables: Sequence[Table] = ()
-    examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    pairs: Sequence[Pair] = ()
 
 
 def sections(
@@ -96,6 +47,7 @@ def sections(
         *(lengths(content) if content["lengths"]["train"] else []),
         duplicates(content, pairs),
         *(s_curve(content["scurve"], near) if content["scurve"]["bins"] else []),
+        *clean.sections(content),
         packing(content),
         Section(
             "examples",
@@ -133,7 +85,7 @@ def headline(content: dict[str, Any]) -> list[tuple[str, str]]:
     read, kept = rows["read"], rows["kept"]
     return [
         (f"{read['documents']:,}", "documents in"),
-        (f"{kept['documents']:,}", f"kept ({_percent(kept['documents'], read['documents'])})"),
+        (f"{kept['documents']:,}", f"kept ({percent(kept['documents'], read['documents'])})"),
         (f"{kept['tokens']:,}", "tokens out"),
         (f"{content['bytes_per_token'] or 0:.2f}", "bytes a token"),
         (f"{len(content['shards']['shards'])}", "shards"),
@@ -159,7 +111,7 @@ def funnel(steps: list[dict[str, Any]]) -> Section:
         (
             row["step"],
             row["documents"],
-            _percent(row["documents"], read["documents"]),
+            percent(row["documents"], read["documents"]),
             row["bytes"],
             row["tokens"],
             USUAL.get(step, "") if step != before else "",
@@ -195,8 +147,8 @@ def by_source(crawls: list[dict[str, Any]]) -> Section:
             row["source"],
             row["crawl"] or "",
             *(row[column] for column in columns),
-            _percent(row["kept"], row["documents"]),
-            _share(row["share_removed_as_duplicates"]),
+            percent(row["kept"], row["documents"]),
+            share(row["share_removed_as_duplicates"]),
         )
         for row in crawls
     ]
@@ -213,7 +165,7 @@ def quality(judged: list[dict[str, Any]]) -> list[Section]:
             one["source"],
             rule.removeprefix("quality."),
             n["documents"],
-            _percent(n["documents"], one["documents"]),
+            percent(n["documents"], one["documents"]),
         )
         for one in judged
         for rule, n in sorted(one["dropped"].items(), key=lambda item: -item[1]["documents"])
@@ -222,7 +174,7 @@ def quality(judged: list[dict[str, Any]]) -> list[Section]:
     for _, rule, documents, _ in rows:
         totals[rule] = totals.get(rule, 0) + documents
     most = dict(sorted(totals.items(), key=lambda item: -item[1])[: plots.MOST_BARS])
-    text = "; ".join(f"{one['source']}: {_share(one['share_kept'])} kept" for one in judged[:10])
+    text = "; ".join(f"{one['source']}: {share(one['share_kept'])} kept" for one in judged[:10])
     drawn = (
         plots.bars(list(most), list(most.values()), "documents", [plots.DROPPED] * len(most))
         if most
@@ -246,7 +198,7 @@ def languages(found: list[dict[str, Any]]) -> list[Section]:
             one["language"],
             one["documents"],
             one["kept"],
-            _percent(one["kept"], one["documents"]),
+            percent(one["kept"], one["documents"]),
             one["bytes"],
         )
         for one in found
@@ -301,19 +253,19 @@ def lengths(content: dict[str, Any]) -> list[Section]:
         (
             row["floor"],
             row["documents"],
-            _share(row["share_of_documents"]),
+            share(row["share_of_documents"]),
             row["tokens"],
-            _share(row["share_of_tokens"]),
+            share(row["share_of_tokens"]),
         )
         for row in content["length_floors"]
     ]
-    longer = _share(train["share_of_documents_longer_than_window"])
+    longer = share(train["share_of_documents_longer_than_window"])
     return [
         Section(
             "lengths",
             "Lengths of documents",
             f"In training, {train['mean']:,.0f} tokens on average; {longer} of the documents, with "
-            f"{_share(train['share_of_tokens_in_them'])} of the tokens, are longer than a window of {window:,}.",
+            f"{share(train['share_of_tokens_in_them'])} of the tokens, are longer than a window of {window:,}.",
             [Plot("lengths", "Training documents by length in tokens", drawn)],
             [
                 Table("quantiles", "Share of training documents of at most", ("share", "tokens"), quantiles),
@@ -350,7 +302,7 @@ def duplicates(content: dict[str, Any], pairs: Sequence[Pair]) -> Section:
     ]
     text = (
         f"{near['documents_removed']:,} near-duplicates were removed "
-        f"({_share(near['share_of_documents_removed'])} of the documents), from {near['clusters']:,} clusters, "
+        f"({share(near['share_of_documents_removed'])} of the documents), from {near['clusters']:,} clusters, "
         f"{near['clusters_across_crawls']:,} of them across crawls; the largest has "
         f"{near['largest_cluster']:,} documents."
         if near["clusters"]
@@ -402,49 +354,23 @@ def s_curve(found: dict[str, Any], near: dict[str, Any]) -> list[Section]:
 
 
 def packing(content: dict[str, Any]) -> Section:
-    """Packing against padding, the shards and the validation split."""
-    found, validation = content["packing"], content["validation"]
+    """Packing against padding, and the shards."""
+    found = content["packing"]
     rows = [
         ("windows", found["windows"]),
-        ("windows with a boundary", _share(found["share_with_boundary"])),
+        ("windows with a boundary", share(found["share_with_boundary"])),
         (
             "documents a window",
             f"{found['documents_per_window']:.2f}" if found["documents_per_window"] else "",
         ),
-        ("tokens that are padding if each document has rows of its own", _share(found["padding_share"])),
+        ("tokens that are padding if each document has rows of its own", share(found["padding_share"])),
     ]
     shards = [(name, split, tokens) for split, name, tokens in content["shards"]["shards"]]
     return Section(
         "packing",
-        "Packing and validation",
-        f"Validation holds {validation['documents']:,} documents of {validation['tokens']:,} tokens; none has an "
-        f"exact or flagged near copy in training or in a reference set. Kept documents that overlap a reference set, "
-        f"and so cannot be validation: {validation['kept_documents_overlapping_references']:,}.",
+        "Packing",
         tables=[
             Table("packing", f"Training in windows of {found['window']:,} tokens", ("", ""), rows),
             Table("shards", "Shards", ("file", "split", "tokens"), shards),
         ],
     )
-
-
-def _percent(part: float, whole: float) -> str:
-    return f"{part / whole:.1%}" if whole else ""
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
-
-
-def cells(row: Iterable[Any]) -> list[tuple[str, bool]]:
-    """Cells of a table as text, and whether each is a figure."""
-    return [(_cell(value), isinstance(value, int | float) or _is_figure(value)) for value in row]
-
-
-def _cell(value: Any) -> str:
-    return (
-        f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
-    )
-
-
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, str) and value[:1].isdigit() and value[-1:] in "%0123456789"

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from jobs import report
-from jobs.report import examples, page, plots, sections
+from jobs.report import examples, page, parts, plots, sections
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HOSTILE = '<script>document.title = "taken"</script> & "quoted" </pre>'
@@ -73,11 +73,7 @@ def test_what_documents_hold_is_text(finished: Path) -> None:
         content,
         {"bands": 14, "rows": 8},
         {"train": [one | {"excerpt": HOSTILE}]},
-        [
-            sections.Pair(
-                "similarity 0.9", HOSTILE, HOSTILE, *examples.differences(HOSTILE, "other " + HOSTILE)
-            )
-        ],
+        [parts.Pair("similarity 0.9", HOSTILE, HOSTILE, *examples.differences(HOSTILE, "other " + HOSTILE))],
     )
     text = page.rendered(HOSTILE, content, shown)
     assert "<script>document.title" not in text
