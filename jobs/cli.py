@@ -80,6 +80,8 @@ def run_parser(
     )
     add("--memory-limit", default="auto", metavar="SIZE",
         help="memory of each worker, such as 2GiB (default: auto, the machine's memory shared out)")  # fmt: skip
+    add("--against", action="append", default=[], metavar="OUT",
+        help="output of a finished run; duplicates of its documents are dropped; repeatable")  # fmt: skip
     add("--until", metavar="JOB", help=f"stop after this job: {', '.join(jobs)} (default: go to the end)")
     add("--fresh", action="store_true", help="remove what earlier runs left in the output folder first")
     add("--dry-run", action="store_true", help="print the configuration, the splits and the jobs, and stop")

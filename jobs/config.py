@@ -200,6 +200,7 @@ class Source(Section):
         ours = {
             *ledger.SCHEMA.names,
             ledger.NORMALISED_HASH,
+            ledger.KEPT_IN,
             *dict(ledger.QUALITY),
             *dict(ledger.BAD_WORDS),
             *dict(ledger.REMOVED),
@@ -523,6 +524,10 @@ class Config(Section):
     shards: Shards = Shards()
     report: Report = Report()
     scurve: SCurve = SCurve()
+    against: tuple[str, ...] = Field(
+        (),
+        description="outputs of finished runs, the oldest first; duplicates of their documents are dropped",
+    )
     allow_bad_files: int = Field(0, ge=0, description="unreadable files that do not fail the run")
 
     @model_validator(mode="before")

@@ -66,6 +66,7 @@ PERSONAL_DATA = [  # how often each kind was found, null where nothing was looke
     (f"personal_data_{kind}", pa.int32()) for kind in (*personal_data.KINDS, personal_data.PRESIDIO)
 ]
 NORMALISED_HASH = "normalised_hash"  # XXH3-128 of the text as exact_duplicates.normalise has it
+KEPT_IN = "kept_in"  # with `against`: the output whose document kept_by is, null where it is one of these
 DECIDED = [
     ("fate", pa.dictionary(pa.int32(), pa.string())),
     ("cluster", pa.uint64()),

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import sys
 import time
 from importlib.metadata import version
@@ -72,6 +73,8 @@ def prepare(options: argparse.Namespace) -> "Run":
     settings = list(options.settings)
     if options.allow_bad_files is not None:
         settings.append(f"allow_bad_files={options.allow_bad_files}")
+    if options.against:
+        settings.append(f"against={json.dumps(options.against)}")
     resolved = config.load(options.config, settings)
     from jobs.runtime.console import Console
     from jobs.runtime.context import Run
@@ -106,7 +109,7 @@ def refuse_foreign_output(out: Path) -> None:
 
 def run_jobs(run: "Run", until: str | None) -> list[str]:
     """Do what is not done, in order; return the names of the jobs that had work."""
-    from jobs.runtime import folders
+    from jobs.runtime import cost, folders
     from jobs.runtime.checkpoint import MANIFEST, remove_asides
 
     remove_asides(run.out)
@@ -120,7 +123,9 @@ def run_jobs(run: "Run", until: str | None) -> list[str]:
         checkpoint = run.checkpoint(name)
         if checkpoint.manifest() is None:
             folders.remove([run.out / MANIFEST])  # no finished run from here on until the end
-            checkpoint.commit(module.run(run, checkpoint))
+            with cost.measured(run) as spent:
+                figures = module.run(run, checkpoint)
+            checkpoint.commit(figures, spent)
             did.append(name)
         if name == until:
             break
@@ -171,12 +176,14 @@ def jobs_of(run: "Run") -> list[tuple[str, ModuleType]]:
 def conclude(run: "Run", did: list[str], seconds: float) -> int:
     """Verify the output, print the table and say where it lies; the exit status says whether all is well."""
     from jobs import report, verify
+    from jobs.runtime import cost
     from jobs.runtime.console import counted
 
     if not did:
         run.console.line("nothing to do: every job was done before with these settings")
     problems = verify.verify(run.out, run.console)
     report.print_table(run.console, run.figures("report"))
+    cost.print_table(run.console, {name: run.checkpoint(name).manifest() or {} for name, _ in jobs_of(run)})
     bad, allowed = run.bad_files(), run.config.allow_bad_files
     run.console.line()
     for path, reason in bad.items():

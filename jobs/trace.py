@@ -24,15 +24,10 @@ from jobs.tokens import encoder
 
 AROUND = 32  # tokens decoded on either side
 NAMES = {"train": ledger.TRAIN, "val": ledger.VALIDATION, "validation": ledger.VALIDATION}
+CARRIED = ("source", "path", "record", "id", "url", "crawl", "score")
 COLUMNS = [
     "doc_id",
-    "source",
-    "path",
-    "record",
-    "id",
-    "url",
-    "crawl",
-    "score",
+    *CARRIED,
     "n_tokens",
     "cluster",
     "fate",
@@ -133,25 +128,30 @@ def source_texts(out: Path) -> Callable[[str, str, list[int]], list[str | None]]
 def explain(out: Path, doc_id: int) -> list[dict[str, Any]]:
     """The ledger's rows of a document, of the one kept in its place, and so on to one that no other replaced.
 
+    A row of an earlier run, which `against` named, has its name as `out`; this run's rows have None there.
+
     Raises
     ------
     UserError
         The output is not a finished run, or has no such document.
     """
-    configuration(out)
     rows: list[dict[str, Any]] = []
-    wanted: int | None = doc_id
-    while wanted is not None:
-        rows.append(_row(out, wanted))
-        kept_by = rows[-1]["kept_by"]
-        wanted = kept_by if kept_by != wanted else None
-    return rows
+    here, name, wanted = out, None, doc_id
+    while True:
+        rows.append(_row(here, wanted) | {"out": name})
+        kept_by, kept_in = rows[-1]["kept_by"], rows[-1].get(ledger.KEPT_IN)
+        if kept_by is None or kept_by == wanted:
+            return rows
+        if kept_in is not None:
+            here, name = folders.reached(kept_in), kept_in
+        wanted = kept_by
 
 
 def _row(out: Path, doc_id: int) -> dict[str, Any]:
+    columns = [*COLUMNS, "kept_by", *([ledger.KEPT_IN] if configuration(out).against else [])]
     known = pc.field("doc_id") == pa.scalar(doc_id, pa.uint64())
     for path in ledger.files(out):
-        found = folders.read_table(path, columns=[*COLUMNS, "kept_by"], filters=known).to_pylist()
+        found = folders.read_table(path, columns=columns, filters=known).to_pylist()
         if found:
             return dict(found[0])
     raise UserError(f"there is no document {doc_id} in the ledger of {out}")
@@ -160,9 +160,10 @@ def _row(out: Path, doc_id: int) -> dict[str, Any]:
 def show_document(console: Console, rows: list[dict[str, Any]]) -> None:
     """Print what `explain` found."""
     for row in rows:
-        console.line(f"doc_id {row['doc_id']}: {row['fate']}")
-        for name in ("source", "path", "record", "id", "url", "crawl", "score", "cluster", "kept_by"):
-            if row[name] is not None:
+        kept_in = f"kept in {row['out']}: " if row["out"] else ""
+        console.line(f"{kept_in}doc_id {row['doc_id']}: {row['fate']}")
+        for name in (*CARRIED, "cluster", "kept_by", ledger.KEPT_IN):
+            if row.get(name) is not None:
                 console.line(f"  {name:<8} {row[name]}")
 
 

@@ -6,8 +6,9 @@ the content of each kept document's tokens, the reasons of those dropped, and th
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from jobs import config, ledger
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
-from jobs.pipeline.duplicates import exact, keep, scope, urls
+from jobs.pipeline.duplicates import exact, keep, near, proof, recomputed, scope, urls
+from jobs.pipeline.duplicates.against import Earlier
+from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import folders
 from jobs.runtime.checkpoint import (
     LOCK,
@@ -125,6 +128,16 @@ class Output:
         for split, name, _ in self.figures["shards"]["shards"]:
             self.shards[split].append(llmc.open_shard(out / "shards" / name))
         self.end_of_text = self.figures["shards"]["end_of_text"]
+
+    @cached_property
+    def settings(self) -> config.Config:
+        """What the run was made with."""
+        return config.Config.model_validate(self.config)
+
+    @cached_property
+    def earlier(self) -> tuple[Earlier, ...]:
+        """The runs that it was made against; UserError where one is not what it was."""
+        return proof.earlier_runs(self.settings, self.figures["near_duplicates"].get("against", {}))
 
     def ledger(self, columns: list[str]) -> Iterator[pd.DataFrame]:
         """The ledger, a file at a time."""
@@ -294,8 +307,14 @@ def check_duplicates(output: Output) -> Iterator[str]:
     """Of the documents that came to each step, it kept the best of each hash or cluster, and dropped all others.
 
     Hashes of texts are the ledger's, those of URLs are computed again; so is what the policy says of each document.
+    What earlier runs kept comes before all of them.
     """
-    settings = config.Config.model_validate(output.config)
+    settings = output.settings
+    try:
+        earlier_runs = output.earlier
+    except UserError as error:
+        yield f"against: {error}"
+        return
     steps = (
         (ledger.URL_DUPLICATE, settings.url_duplicates, urls.hashing(settings.url_duplicates)),
         (
@@ -308,6 +327,7 @@ def check_duplicates(output: Output) -> Iterator[str]:
     wanted = {
         *("doc_id", "kept_by", "fate", "cluster", "source", "crawl"),
         *(keep.Policy(settings.keep).columns + hashed_columns),
+        *([ledger.KEPT_IN] if earlier_runs else []),
     }
     table = pa.concat_tables(
         folders.read_table(path, columns=sorted(wanted)) for path in ledger.files(output.out)
@@ -318,7 +338,9 @@ def check_duplicates(output: Output) -> Iterator[str]:
         {
             "doc_id": table["doc_id"].to_numpy(),
             "kept_by": table["kept_by"].fill_null(0).to_numpy(),
+            "kept_in": proof.numbers(table, settings.against),
             "rank": policy.ranks(table, 0),
+            "run": keep.THIS_RUN,
             "protected": policy.protected(table),
             "fate": table["fate"].cast(pa.string()).to_pandas(),
             "cluster": table["cluster"].fill_null(0).to_numpy(),
@@ -332,10 +354,18 @@ def check_duplicates(output: Output) -> Iterator[str]:
     for fate, job, hashing in steps:
         high, low, hashed = hashing.hashes(table) if job.enabled else (rows["doc_id"], 0, present)
         key = pd.DataFrame({"high": high, "low": low, "scope": scope.labels(table, job.scope)})
-        yield from _wrong_choice(rows.assign(group=_groups(key)), present & hashed, fate)
+        entries = key[:0]
+        if earlier_runs and job.enabled:
+            entries = proof.survivors(earlier_runs, hashing, job.scope, fate, np.unique(high))
+        groups = _groups(pd.concat([key, entries[list(key)]]))
+        entries = entries.assign(group=groups[len(key) :])
+        yield from _wrong_choice(rows.assign(group=groups[: len(key)]), present & hashed, fate, entries)
         present = present & (rows["fate"] != fate).to_numpy()
-    near = present & (rows["cluster"] != 0).to_numpy()
-    yield from _wrong_choice(rows.assign(group=rows["cluster"]), near, ledger.NEAR_DUPLICATE)
+    clustered = present & (rows["cluster"] != 0).to_numpy()
+    named = rows.assign(group=rows["cluster"])
+    yield from _wrong_choice(named, clustered, ledger.NEAR_DUPLICATE, proof.kept_instead(rows))
+    if earlier_runs:
+        yield from proof.wrong_counts(table, output.figures, settings.against)
 
 
 def _groups(key: pd.DataFrame) -> np.ndarray:
@@ -343,13 +373,20 @@ def _groups(key: pd.DataFrame) -> np.ndarray:
     return key.groupby(list(key.columns), sort=False).ngroup().to_numpy()
 
 
-def _wrong_choice(rows: pd.DataFrame, present: np.ndarray, fate: str) -> Iterator[str]:
-    """One line where a step dropped other documents than all but the best of each group, or for another's sake."""
+def _wrong_choice(rows: pd.DataFrame, present: np.ndarray, fate: str, entries: pd.DataFrame) -> Iterator[str]:
+    """One line where a step dropped other documents than all but the best of each group, or for another's sake.
+
+    The entries are what earlier runs kept of the groups.
+    """
     here = rows[present]
     doc_id, protected = here["doc_id"].to_numpy(), here["protected"].to_numpy()
-    best = keep.best(here["group"].to_numpy(), protected, here["rank"].to_numpy(), doc_id)
+    compared = ["group", "protected", "rank", "doc_id", "run"]
+    every = pd.concat([here[compared], entries[compared]]) if len(entries) else here[compared]
+    best = keep.best(*(every[name].to_numpy() for name in compared))[: len(here)]
+    whose = every.drop_duplicates("doc_id").set_index("doc_id")["run"].reindex(best).to_numpy()
     gone = (here["fate"] == fate).to_numpy()
-    wrong = (gone != ((doc_id != best) & ~protected)) | (gone & (here["kept_by"].to_numpy() != best))
+    instead = (here["kept_by"].to_numpy() == best) & (here["kept_in"].to_numpy() == whose)
+    wrong = (gone != ((doc_id != best) & ~protected)) | (gone & ~instead)
     wrong_elsewhere = ~present & (rows["fate"] == fate).to_numpy()
     if wrong.any() or wrong_elsewhere.any():
         first = doc_id[wrong][0] if wrong.any() else rows["doc_id"].to_numpy()[wrong_elsewhere][0]
@@ -357,6 +394,59 @@ def _wrong_choice(rows: pd.DataFrame, present: np.ndarray, fate: str) -> Iterato
             f"{fate}: {wrong.sum() + wrong_elsewhere.sum():,} documents are dropped or kept otherwise than their "
             f"hashes and the policy say, doc_id {first} first"
         )
+
+
+def check_clusters(output: Output) -> Iterator[str]:
+    """The signatures alone give the clusters of near-duplicates; `check_duplicates` proves whom each of them keeps.
+
+    Of clusters with documents of earlier runs, this proves that as well.
+    """
+    settings, annotated = output.settings, output.figures["annotate"]
+    columns = {"doc_id", "cluster", *(proof.DECIDED if settings.against else ())}
+    table = pa.concat_tables(
+        folders.read_table(path, columns=sorted(columns)) for path in ledger.files(output.out)
+    )
+    try:
+        earlier_runs = output.earlier
+    except UserError:
+        return  # `check_duplicates` says it
+    if len(table) != annotated["documents"]:
+        return  # `check_conservation` says it
+    stars = _found_again(output, earlier_runs)
+    doc_ids = table["doc_id"].to_numpy()
+    ours = near.named_anew(stars[np.isin(stars[:, 0], doc_ids)]) if earlier_runs else stars
+    clustered = np.asarray(table["cluster"].is_valid())
+    differ = recomputed.joined if settings.near_duplicates.verify == "exact" else recomputed.unlike
+    wrong = differ(ours, doc_ids[clustered], table["cluster"].drop_null().to_numpy())
+    if len(wrong):
+        yield (
+            f"near_duplicate: the signatures put {len(wrong):,} documents into other clusters than the ledger, "
+            f"doc_id {wrong[0]} first"
+        )
+    if earlier_runs:
+        yield from proof.wrong_firsts(stars, table, settings, earlier_runs)
+
+
+def _found_again(output: Output, earlier: Sequence[Earlier]) -> np.ndarray:
+    """Star forest uint64[n, 2] of the documents of a run and of earlier ones, from signatures."""
+    settings, annotated = output.settings.near_duplicates, output.figures["annotate"]
+    if not settings.enabled:
+        return np.empty((0, 2), np.uint64)
+    runs = [
+        recomputed.Annotated(out, splits, figures["documents_of_splits"])
+        for out, splits, figures in (
+            (
+                output.out,
+                [SplitPaths(output.out / "annotate", key) for key in annotated["splits"]],
+                annotated,
+            ),
+            *((one.out, one.splits, one.figures["annotate"]) for one in earlier),
+        )
+    ]
+    threshold = settings.threshold if settings.verify == "signature" else None
+    return recomputed.forest(
+        recomputed.Signed(runs, settings.bands, settings.rows, settings.scope, threshold)
+    )
 
 
 def check_validation(output: Output) -> Iterator[str]:
@@ -412,6 +502,7 @@ CHECKS: list[Callable[[Output], Iterator[str]]] = [
     check_places,
     check_fates,
     check_duplicates,
+    check_clusters,
     check_validation,
     check_texts,
 ]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from jobs import ledger
 from jobs.pipeline import shards
+from jobs.pipeline.duplicates import against
 from jobs.pipeline.order import Decisions, Ranges, decisions
 from jobs.pipeline.paths import SplitPaths
 from jobs.pipeline.validation import ranges
@@ -94,12 +95,14 @@ def _ledger_rows(
     tables = []
     for number in numbers:
         table = folders.read_table(splits[number].rows)
-        fate, cluster, kept_by, _ = decisions.fates(table)
+        fate, cluster, kept_by, kept_in, _ = decisions.fates(table)
         decided = {
             "fate": pa.array(fate, pa.string()),
             "cluster": _known(cluster),
             "kept_by": _known(kept_by),
         }
+        if decisions.against:
+            decided[ledger.KEPT_IN] = against.names_of(kept_in, decisions.against)
         for name, column in decided.items():
             table = table.drop_columns(name) if name in table.column_names else table
             table = table.append_column(name, column)

@@ -372,6 +372,7 @@ def annotate(
         "files_with_unreadable_records": sorted(lost),
         "splits": keys,
         "documents_of_splits": [int(n) for n in summary["documents"]],
+        "unicode": words.unicode_version(),
     }
 
 

@@ -83,6 +83,11 @@ def recorded(out: Path) -> dict[str, list[sources.File]]:
     }
 
 
+def of_sources(out: Path) -> Inventory:
+    """What a finished run recorded of its sources."""
+    return from_json(checkpoint.read_json(out / NAME / FILE)["groups"][0]["inventory"])
+
+
 def blocks(
     source: "Source", path: str, known: dict[str, list[sources.File]]
 ) -> tuple[sources.Block, ...] | None:

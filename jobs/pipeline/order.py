@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from jobs import ledger
 from jobs.errors import UserError
+from jobs.pipeline.duplicates import keep
 from jobs.pipeline.duplicates.dropped import REPEATED, Dropped, find
 from jobs.pipeline.duplicates.near import Clusters
 from jobs.pipeline.paths import SplitPaths
@@ -60,9 +61,12 @@ class Decisions:
     clusters: Path  # folder
     reference_hashes: Path
     min_tokens: int
+    against: tuple[str, ...] = ()  # names of the earlier runs
 
-    def fates(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Of an annotated split: fate object[d] (None: kept), cluster and kept_by uint64[d], overlaps bool[d].
+    def fates(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of an annotated split: fate object[d] (None: kept), cluster and kept_by uint64[d], kept_in, overlaps bool[d].
+
+        kept_in int16[d] is the number of the earlier run whose document kept_by is, or `keep.THIS_RUN`.
 
         The order: what was unusable, then URL, exact and near-duplicates, then the length floor (the seed's).
         """
@@ -71,9 +75,11 @@ class Decisions:
         place = clusters.find(doc_ids)
         clustered = place >= 0
         cluster, kept_by = doc_ids.copy(), doc_ids.copy()
-        cluster[clustered], kept_by[clustered] = (
+        kept_in = np.full(len(doc_ids), keep.THIS_RUN, np.int16)
+        cluster[clustered], kept_by[clustered], kept_in[clustered] = (
             clusters.cluster[place[clustered]],
             clusters.kept_by[place[clustered]],
+            clusters.kept_in[place[clustered]],
         )
         kept_by[~clustered] = 0
         fate = table["fate"].to_numpy(zero_copy_only=False).astype(object)
@@ -84,13 +90,14 @@ class Decisions:
             found = step.find(doc_ids)
             gone = found >= 0
             fate[gone], kept_by[gone] = name, step.kept_by[found[gone]]
+            kept_in[gone] = step.kept_in[found[gone]]
             alive &= ~gone
             overlaps |= find(folders.load(folders.local_copy(folder / REPEATED)), doc_ids) >= 0
         duplicate = alive & clustered & (kept_by != doc_ids)
         fate[duplicate] = ledger.NEAR_DUPLICATE
         fate[alive & ~duplicate & (table["n_tokens"].to_numpy() < self.min_tokens)] = ledger.MIN_TOKENS
         overlaps[clustered] |= clusters.overlaps[place[clustered]].astype(bool)
-        return fate, np.where(clustered, cluster, 0), kept_by, overlaps
+        return fate, np.where(clustered, cluster, 0), kept_by, kept_in, overlaps
 
 
 def order_rows(
@@ -99,7 +106,7 @@ def order_rows(
     """A row for each document of a split, with the range of the order that it falls in."""
     columns = ["doc_id", "text_hash", "n_tokens", "fate", "start"]
     table = folders.read_table(paths.rows, columns=columns)
-    fate, _, _, overlaps = decisions.fates(table)
+    fate, _, _, _, overlaps = decisions.fates(table)
     order_key = permutation.keyed_hash(table["doc_id"].to_numpy(), permutation.key("order", seed))
     return pd.DataFrame(
         {
@@ -212,7 +219,8 @@ def job_fingerprint(run: "Run") -> str:
 def decisions(run: "Run") -> Decisions:
     """What decides fates in this run."""
     dropped = tuple((fate, run.out / job) for fate, job in STEPS.items())
-    return Decisions(dropped, run.out / "near_duplicates", run.reference_hashes, run.config.length.min_tokens)
+    floor, names = run.config.length.min_tokens, run.config.against
+    return Decisions(dropped, run.out / "near_duplicates", run.reference_hashes, floor, names)
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:

@@ -12,6 +12,11 @@ class SplitPaths:
     key: str
 
     @property
+    def out(self) -> Path:
+        """The output that they are in."""
+        return self.folder.parent
+
+    @property
     def rows(self) -> Path:
         """A row a document."""
         return self.folder / f"{self.key}.parquet"

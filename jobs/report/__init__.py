@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from jobs import ledger
 from jobs.pipeline import contamination
 from jobs.pipeline.validation import ranges
-from jobs.report import balance, examples, page, parts, passages
+from jobs.report import balance, chains, examples, page, parts, passages
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
@@ -127,6 +127,8 @@ def cluster_sizes(rows: pd.DataFrame) -> pd.DataFrame:
 def sampled_pairs(frame: pd.DataFrame, pairs: int) -> pd.DataFrame:
     """Near-duplicates of a ledger file with the smallest keyed hashes, each with the document kept in its place."""
     dropped = frame[frame["fate"] == ledger.NEAR_DUPLICATE]
+    if ledger.KEPT_IN in dropped:  # texts of earlier runs are theirs to show
+        dropped = dropped[dropped[ledger.KEPT_IN].isna()]
     rows = pd.DataFrame({name: dropped[name].to_numpy(np.uint64) for name in PAIRS})
     return _smallest(rows, pairs)
 
@@ -213,6 +215,20 @@ def equal_duplicates(run: "Run", job: str, steps: list[dict[str, Any]], fate: st
         "scope": settings.scope,
         "removed": {name: removed[name] for name in nothing},
         "documents_removed_by_scope": run.figures(job)["removed_by_scope"],
+    }
+
+
+def against_earlier(run: "Run") -> dict[str, Any]:
+    """What was dropped for each earlier run's documents, and how many of those one corpus would not have kept."""
+    jobs = dict(
+        zip(ledger.DUPLICATES, ("url_duplicates", "exact_duplicates", "near_duplicates"), strict=True)
+    )
+    counts = {fate: run.figures(job).get("dropped_against", {}) for fate, job in jobs.items()}
+    return {
+        "outputs": [
+            {"output": name, **{fate: counts[fate][name] for fate in jobs}} for name in run.config.against
+        ],
+        "earlier_documents_linked": run.figures("near_duplicates").get("earlier_documents_linked", 0),
     }
 
 
@@ -411,6 +427,34 @@ def near_duplicates(sizes: pd.DataFrame, steps: list[dict[str, Any]]) -> dict[st
     }
 
 
+def compared_pairs(run: "Run") -> dict[str, Any]:
+    """How candidates were compared, how many fell, and how many documents are in a cluster of each scope."""
+    settings, figures = run.config.near_duplicates, run.figures("near_duplicates")
+    names = ("candidate_pairs", "pairs_below_threshold", "similarity_histogram")
+    return {
+        "verify": settings.verify,
+        "threshold": settings.threshold,
+        "scope": settings.scope,
+        "in_clusters_by_scope": {
+            name: dict(zip(("documents", "clusters"), counts, strict=True))
+            for name, counts in figures["in_clusters_by_scope"].items()
+        },
+        **{name: figures.get(name) for name in names},
+    }
+
+
+def said_of_clusters(near: dict[str, Any]) -> list[str]:
+    """Sentences for the terminal on what was compared and how clusters hang together."""
+    said = [chains.sentence(near["chains"])]
+    if near["candidate_pairs"]:
+        said.insert(
+            0,
+            f"{near['candidate_pairs']:,} pairs of candidates were compared; {near['pairs_below_threshold']:,} of them "
+            f"below near_duplicates.threshold ({near['threshold']:g}) were cut",
+        )
+    return [sentence for sentence in said if sentence]
+
+
 def similar_pairs(run: "Run", pairs: pd.DataFrame) -> list[dict[str, Any]]:
     """Some removed documents and what was kept instead, with their exact similarity and their texts."""
     wanted = pa.array(np.unique(pairs[["doc_id", "kept_by"]].to_numpy(np.uint64)))
@@ -477,8 +521,8 @@ def job_fingerprint(run: "Run") -> str:
     settings = [
         run.config.report.model_dump(),
         run.config.length.model_dump(),
-        run.config.near_duplicates.ngram,
         run.config.keep.model_dump(),
+        run.config.near_duplicates.model_dump(exclude={"tree_edges"}),
         fingerprint.versions("matplotlib", "jinja2"),
     ]
     return fingerprint.fingerprint(__name__, settings=settings, upstream=upstream)
@@ -490,7 +534,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     config = run.config
     frame = ledger.read(
         run.out,
-        [*IDENTITIES, *LABELS, *MEASURES],
+        [*IDENTITIES, *LABELS, *MEASURES, *([ledger.KEPT_IN] if config.against else [])],
     )
     personal_kinds = [
         name for name, _ in ledger.extra_columns(run.sources) if name in dict(ledger.PERSONAL_DATA)
@@ -527,6 +571,12 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         run.console.warn(warning)
     alike = similar_pairs(run, _smallest(pairs, config.report.pairs))
     pairs_shown = [shown(pair) for pair in alike]
+    near = {
+        **near_duplicates(sizes, steps),
+        **compared_pairs(run),
+        "chains": chains.looked_into(run, job.folder),
+        "pairs": alike,
+    }
     content = {
         "funnel": steps,
         "crawls": by_crawl(tallied),
@@ -538,10 +588,11 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
         "tokenizer": run.figures("tokenizer"),
         "duplicates": {"keep": config.keep.model_dump(mode="json"), "warnings": warned},
+        "against": against_earlier(run),
         "url_duplicates": equal_duplicates(run, "url_duplicates", steps, ledger.URL_DUPLICATE),
         "exact_duplicates": equal_duplicates(run, "exact_duplicates", steps, ledger.EXACT_DUPLICATE),
         "repeated_passages": passages.removed(run),
-        "near_duplicates": near_duplicates(sizes, steps) | {"pairs": alike},
+        "near_duplicates": near,
         "scores": scores(tallied),
         "lengths": {
             "before_deduplication": lengths(tallied, None, config.report.window),
@@ -574,6 +625,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     return {
         "funnel": steps,
         "out_of_proportion": unbalanced,
+        "clusters": said_of_clusters(near),
         "contamination": contamination.summary(run.figures("contamination")),
     }
 
@@ -597,6 +649,8 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
         console.line("Bytes are of the text; tokens are of the documents that came as far as the tokenizer.")
     if figures["contamination"]:
         console.table("evaluation sets", contamination.HEADINGS, figures["contamination"])
+    for sentence in figures["clusters"]:
+        console.line(sentence)
     for sentence in balance.sentences(figures["out_of_proportion"]):
         console.warn(sentence)
 

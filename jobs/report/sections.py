@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs import ledger
-from jobs.report import balance, clean, plots
+from jobs.report import balance, chains, clean, plots
 from jobs.report.parts import Pair, Plot, Section, Table, percent, share
 
 # What a course text on data pipelines states, from FineWeb's paper: the share of documents that each step drops.
@@ -308,6 +308,8 @@ def duplicates(content: dict[str, Any], pairs: Sequence[Pair]) -> Section:
         if near["clusters"]
         else "No near-duplicates were found."
     )
+    if said := chains.sentence(near["chains"]):
+        text += f" {said}: see the clusters below."
     return Section(
         "duplicates",
         "Duplicates",
@@ -321,9 +323,34 @@ def duplicates(content: dict[str, Any], pairs: Sequence[Pair]) -> Section:
                 rows,
             ),
             *([Table("clusters", "Clusters by size", ("documents", "clusters"), sizes)] if sizes else []),
+            *similarities(near),
         ],
+        examples=chains.samples(near["chains"]),
         pairs=pairs,
     )
+
+
+def similarities(near: dict[str, Any]) -> list[Table]:
+    """Candidates by their similarity, removed documents by that to the kept one, and what scopes find."""
+    compared = near["similarity_histogram"] or []
+    to_kept = near["chains"]["similarity_to_kept_histogram"] if near["chains"] else []
+    found = [
+        Table(
+            name, caption, ("similarity from", "to", noun), [(*_bin(i, bins), n) for i, n in enumerate(bins)]
+        )
+        for name, caption, noun, bins in (
+            ("candidates", f"Pairs of candidates, verified by {near['verify']}", "pairs", compared),
+            ("similarity_to_kept", "Removed documents, by signature", "documents", to_kept),
+        )
+        if sum(bins)
+    ]
+    rows = [(scope, n["documents"], n["clusters"]) for scope, n in near["in_clusters_by_scope"].items()]
+    columns = ("scope", "documents in clusters", "clusters")
+    return [*found, Table("near_duplicate_scopes", "Near-duplicates by scope", columns, rows)]
+
+
+def _bin(number: int, bins: Sequence[int]) -> tuple[str, str]:
+    return f"{number / len(bins):.2f}", f"{(number + 1) / len(bins):.2f}"
 
 
 def s_curve(found: dict[str, Any], near: dict[str, Any]) -> list[Section]:

@@ -155,8 +155,8 @@ class Checkpoint:
         kept |= {self.folder / name for record in (kept_tasks or {}).values() for name in record["files"]}
         folders.remove(path for path in folders.files(self.folder) if path not in kept)
 
-    def commit(self, figures: dict[str, Any]) -> dict[str, Any]:
-        """Describe the files that no task has described, and record the figures; the job is done."""
+    def commit(self, figures: dict[str, Any], cost: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Describe the files that no task has described, and record the figures and the cost; the job is done."""
         found = folders.files(self.folder)
         folders.remove(path for path in found if _aside(path))  # what a worker wrote when it was killed
         described = {name for record in self.tasks().values() for name in record["files"]}
@@ -168,7 +168,7 @@ class Checkpoint:
             and not _aside(path)
             and path.parent == self.folder
         }
-        manifest = {"fingerprint": self.fingerprint, "files": files, "figures": figures}
+        manifest = {"fingerprint": self.fingerprint, "files": files, "figures": figures, "cost": cost}
         _fsync_folder(self.folder)
         write_json(self.folder / MANIFEST, manifest)
         return manifest

@@ -11,7 +11,7 @@ from jobs import steps
 from jobs.config import Config, Source, Tokenizer
 from jobs.errors import UserError
 from jobs.pipeline import inventory
-from jobs.pipeline.duplicates import keep
+from jobs.pipeline.duplicates import against, keep
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import cluster, folders
 from jobs.runtime.checkpoint import Checkpoint
@@ -73,6 +73,11 @@ class Run:
         """The sources as they are read."""
         return tuple(source.resolved(self.out) for source in self.config.sources)
 
+    @cached_property
+    def earlier(self) -> tuple[against.Earlier, ...]:
+        """The finished runs that this one is made against, in their order."""
+        return against.read_all(self.config, self.out)
+
     @property
     def reference_sources(self) -> tuple[Source, ...]:
         """The reference sets as they are read."""
@@ -93,6 +98,14 @@ class Run:
     def blocks(self, split: Split) -> tuple[Block, ...]:
         """All blocks of the file that a split is of."""
         return self._blocks[split.source, split.path]
+
+    def text_source(self, paths: SplitPaths, number: int) -> tuple[Source, str, tuple[Block, ...]]:
+        """Source, path and blocks of the file that a split is of; split `number` of this run's, then earlier runs'."""
+        if number < len(self.splits):
+            split = self.splits[number]
+            source = next(one for one in self.sources if one.name == split.source)
+            return source, split.path, self.blocks(split)
+        return next(one for one in self.earlier if one.out == paths.out).text_source(paths)
 
     @cached_property
     def _blocks(self) -> dict[tuple[str, str], tuple[Block, ...]]:
@@ -158,6 +171,7 @@ class Run:
         for source in (*self.sources, *self.reference_sources):
             steps.check(source)
         keep.check(self.config)
+        _ = self.earlier  # refused here if they are no index for this run
         if self.config.tokenizer.path:
             coder = encoder.load(
                 encoder_spec(self.config.tokenizer, folders.located(self.config.tokenizer.path))
@@ -179,6 +193,7 @@ class Run:
             raise UserError(
                 f"the sources hold no document: {', '.join(source.name for source in self.sources)}"
             )
+        against.refuse_same_documents(self)
         with_urls = {file.source for file in self.inventory.files if "url" in file.columns}
         for source in self.sources:
             if source.urls.used and source.name not in with_urls:

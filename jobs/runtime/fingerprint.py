@@ -14,8 +14,12 @@ ORCHESTRATION = ROOT / "jobs" / "run.py"  # says which jobs there are, not what 
 
 def fingerprint(module: str, **inputs: Any) -> str:
     """Hexadecimal digest of a job: its module's code and `inputs`, anything that JSON can hold."""
-    described = json.dumps({"code": code_digest(module), **inputs}, sort_keys=True)
-    return hashlib.sha256(described.encode()).hexdigest()[:32]
+    return digest({"code": code_digest(module), **inputs})
+
+
+def digest(described: Any) -> str:
+    """Hexadecimal digest of anything that JSON can hold."""
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @functools.cache

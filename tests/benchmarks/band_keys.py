@@ -16,6 +16,8 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil  # type: ignore[import-untyped]
@@ -37,11 +39,16 @@ WORKERS, MEMORY_LIMIT = 2, "1536 MiB"
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.band_keys", description=__doc__)
-    parser.add_argument("cases", nargs="*", default=CASES, choices=CASES, metavar="CASE")
+    parser.add_argument("cases", nargs="*", default=CASES, metavar="CASE")
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
     parser.add_argument("--folder", help="where signatures of earlier runs are, and those of this one stay")
     parser.add_argument("--tree-edges", type=int, default=50_000_000, help="0: components in rounds")
+    parser.add_argument(
+        "--verify", type=float, metavar="S", help="cut links of a similarity below S by signature"
+    )
     options = parser.parse_args(arguments)
+    if unknown := set(options.cases) - set(CASES):
+        parser.error(f"there is no case {unknown.pop()}; there are {', '.join(CASES)}")
     lines = [
         [
             "case",
@@ -59,7 +66,11 @@ def main(arguments: list[str] | None = None) -> int:
             folder = Path(options.folder or scratch) / f"{case}-{options.documents}"
             splits = written(folder, case, options.documents)
             lines.append(
-                [case, f"{options.documents:,}", *measure(splits, options.documents, options.tree_edges)]
+                [
+                    case,
+                    f"{options.documents:,}",
+                    *measure(splits, options.documents, options.tree_edges, options.verify),
+                ]
             )
             print(aligned(lines[-1:]), flush=True)
     print(f"\n{aligned(lines)}")
@@ -91,20 +102,20 @@ def written(folder: Path, case: str, documents: int) -> list[SplitPaths]:
 
 def signatures(ids: np.ndarray, case: str, documents: int) -> np.ndarray:
     """uint32[d, h] of these documents."""
-    originals = np.floor(_uniform(ids, "original") * np.maximum(ids, 1)).astype(np.int64)
-    is_copy = _uniform(ids, "copy") < COPIES / DOCUMENTS
-    similarity = np.where(is_copy, 0.75 + 0.25 * _uniform(ids, "similarity"), 0)
+    originals = np.floor(uniform(ids, "original") * np.maximum(ids, 1)).astype(np.int64)
+    is_copy = uniform(ids, "copy") < COPIES / DOCUMENTS
+    similarity = np.where(is_copy, 0.75 + 0.25 * uniform(ids, "similarity"), 0)
     if case == "template":
-        of_template = _uniform(ids, "template") < TEMPLATE
+        of_template = uniform(ids, "template") < TEMPLATE
         originals[of_template] = 0
         similarity[of_template] = TEMPLATE_SIMILARITY
     places = ids[:, None] * (BANDS * ROWS) + np.arange(BANDS * ROWS)
-    same = _uniform(places, "same") < similarity[:, None]
+    same = uniform(places, "same") < similarity[:, None]
     sources = np.where(same, originals[:, None], ids[:, None])
     values = _hash(sources * (BANDS * ROWS) + np.arange(BANDS * ROWS), "value")
     found = (values >> np.uint64(32)).astype(np.uint32)
     if case == "band":
-        in_bucket = _uniform(ids, "band") < ONE_BAND
+        in_bucket = uniform(ids, "band") < ONE_BAND
         found[in_bucket, :ROWS] = 0
     return found
 
@@ -114,7 +125,7 @@ def _hash(numbers: np.ndarray, purpose: str) -> np.ndarray:
     return flat.reshape(numbers.shape)
 
 
-def _uniform(numbers: np.ndarray, purpose: str) -> np.ndarray:
+def uniform(numbers: np.ndarray, purpose: str) -> np.ndarray:
     return _hash(numbers, purpose) / 2.0**64
 
 
@@ -160,34 +171,55 @@ def _cpu_time() -> float:
     return sum(one.user + one.system for one in times)
 
 
-def measure(splits: list[SplitPaths], documents: int, most_links: int) -> list[str]:
+def measure(
+    splits: list[SplitPaths], documents: int, most_links: int, threshold: float | None = None
+) -> list[str]:
     """Seconds, peak memory, rows shuffled, and what was found."""
-    from jobs.pipeline.duplicates import candidates, components, near, repeats
-    from jobs.pipeline.duplicates.candidates import Candidates
+    from jobs.pipeline.duplicates import near
     from jobs.pipeline.duplicates.keep import Policy
+    from jobs.runtime.cluster import connected
+    from jobs.settings.duplicates import Keep
+
+    with connected(workers=WORKERS, memory_limit=MEMORY_LIMIT) as client, Peak() as peak:
+        begun, cpu = time.perf_counter(), _cpu_time()
+        stars, shuffled = stars_of(client, splits, documents, most_links, threshold)
+        near.keep_list(stars, Policy(Keep()).random_ranks(stars[:, 0]), np.zeros(len(stars), bool))
+        seconds, cpu = time.perf_counter() - begun, _cpu_time() - cpu
+    counts = (shuffled, len(np.unique(stars[:, 1])), len(stars))
+    return [f"{seconds:.1f}", f"{cpu:.1f}", f"{peak.mib:,.0f}", *(f"{count:,}" for count in counts)]
+
+
+def stars_of(
+    client: Any, splits: list[SplitPaths], documents: int, most_links: int, threshold: float | None
+) -> tuple[np.ndarray, int]:
+    """The star forest uint64[n, 2] of the splits, and how many rows were shuffled."""
+    from jobs.pipeline.duplicates import candidates, components, repeats
+    from jobs.pipeline.duplicates.candidates import Candidates
     from jobs.runtime import folders
     from jobs.runtime.checkpoint import Checkpoint
-    from jobs.runtime.cluster import connected
     from jobs.runtime.console import Console
-    from jobs.settings.duplicates import Keep
 
     job = Checkpoint(splits[0].folder / "job", "benchmark")
     job.begin()
-    with connected(workers=WORKERS, memory_limit=MEMORY_LIMIT) as client, Peak() as peak:
-        begun, cpu = time.perf_counter(), _cpu_time()
-        scratch = job.folder / repeats.FOLDER
-        graph = candidates.forests(Candidates(splits, [], BANDS, ROWS, documents, scratch, WORKERS))
-        components.commit_forests(client, Console(), job, graph)
-        found = components.merged(client, Console(), job, most_links, candidates.merge_forests)
-        edges = found[found["kind"] == candidates.EDGE].sort_values("node")
-        stars = edges[["node", "root"]].to_numpy(np.uint64)
-        ranks = Policy(Keep()).random_ranks(stars[:, 0])
-        near.keep_list(stars, ranks, np.zeros(len(stars), bool))
-        seconds, cpu = time.perf_counter() - begun, _cpu_time() - cpu
+    of = Candidates(splits, [], BANDS, ROWS, documents, job.folder / repeats.FOLDER, WORKERS)
+    graph = candidates.forests(of) if threshold is None else _verified(client, of, threshold)
+    components.commit_forests(client, Console(), job, graph)
+    found = components.merged(client, Console(), job, most_links, candidates.merge_forests)
     folders.remove_folder(job.folder)
+    edges = found[found["kind"] == candidates.EDGE].sort_values("node")
     shuffled = int(found.loc[found["kind"] == candidates.SHUFFLED, "node"].sum())
-    counts = (shuffled, len(np.unique(stars[:, 1])), len(stars))
-    return [f"{seconds:.1f}", f"{cpu:.1f}", f"{peak.mib:,.0f}", *(f"{count:,}" for count in counts)]
+    return edges[["node", "root"]].to_numpy(np.uint64), shuffled
+
+
+def _verified(client: Any, of: Any, threshold: float) -> Any:
+    from jobs.pipeline.duplicates import candidates
+    from jobs.runtime.console import Console
+
+    near = SimpleNamespace(verify="signature", threshold=threshold)
+    run = SimpleNamespace(
+        client=client, console=Console(), config=SimpleNamespace(near_duplicates=near), totals=dict
+    )
+    return candidates.verified_forests(run, of)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

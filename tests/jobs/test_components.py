@@ -124,12 +124,33 @@ def test_in_memory_and_in_rounds(cluster: str, tmp_path: Path) -> None:
         check_both_ways(client, tmp_path, random_parts(2000, 3))
 
 
+def large_graphs() -> dict[str, np.ndarray]:
+    """Millions of links each, but for a path, which takes the most rounds."""
+    return {
+        "star": np.column_stack((np.full(2_000_000, 1_000_000), np.delete(np.arange(2_000_001), 1_000_000))),
+        "clique": np.column_stack(np.triu_indices(2_000, 1)),
+        "path": path(300_000),
+        "cliques": (np.column_stack(np.triu_indices(20, 1)) + 20 * np.arange(10_000)[:, None, None]).reshape(
+            -1, 2
+        ),
+    }
+
+
+def shuffled_parts(links: np.ndarray, parts: int) -> list[np.ndarray]:
+    """Links in no order, between nodes of no order, in so many partitions."""
+    random = np.random.default_rng(2)
+    nodes = permutation.keyed_hash(links.ravel().astype(np.uint64), 5).reshape(-1, 2)
+    return np.array_split(nodes[random.permutation(len(nodes))], parts)
+
+
 @pytest.mark.slow
-def test_millions_of_links(cluster: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["random", "star", "clique", "path", "cliques"])
+def test_millions_of_links(cluster: str, tmp_path: Path, name: str) -> None:
     from distributed import Client
 
+    parts = random_parts(3_000_000, 8) if name == "random" else shuffled_parts(large_graphs()[name], 8)
     with Client(cluster) as client:
-        check_both_ways(client, tmp_path, random_parts(3_000_000, 8))
+        check_both_ways(client, tmp_path, parts)
 
 
 def test_a_stopped_run_goes_on_with_its_last_round(

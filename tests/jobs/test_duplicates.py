@@ -119,7 +119,7 @@ def test_what_is_dropped_is_the_same_in_any_partitioning(
     found = pd.concat(
         equal.decide(shuffled[shuffled["high"] % np.uint64(buckets) == b], within) for b in range(buckets)
     )
-    doc_ids, kept_by = equal.resolved(found)
+    doc_ids, kept_by, _ = equal.resolved(found)
     expected = naive_dropped(rows, keep, within)
     assert dict(zip(doc_ids.tolist(), kept_by.tolist(), strict=True)) == expected
     for other in ("corpus", "crawl", "source"):

@@ -118,8 +118,8 @@ def test_pairs_of_buckets() -> None:
     pairs = found[found["kind"] == components.EDGE].sort_values(["a", "b"])
     assert pairs[["a", "b", "place_a", "place_b", "part"]].to_numpy().tolist() == [
         [10, 20, 0, 1, 0],
-        [10, 30, 0, 2, 0],
-        [20, 30, 1, 2, 0],
+        [10, 30, 0, 2, 1],
+        [20, 30, 1, 2, 1],
     ]
     assert found.loc[found["kind"] == verification.REFERENCE, "a"].tolist() == [10, 20, 30]
     assert found.loc[found["kind"] == verification.SHUFFLED, "a"].tolist() == [7]

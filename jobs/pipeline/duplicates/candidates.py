@@ -41,10 +41,10 @@ KEYS_IN_A_PARTITION = 4_000_000  # of the shuffle, at most: 100 MB, should all o
 
 @dataclass(frozen=True)
 class Compared:
-    """Which documents are compared: within which scope, and what the steps before had dropped."""
+    """Which documents are compared: within which scope, and the jobs before, which had dropped some."""
 
     scope: str = scope.CORPUS
-    earlier: tuple[Path, ...] = ()
+    earlier: tuple[str, ...] = ()
 
 
 EVERYTHING = Compared()
@@ -57,7 +57,7 @@ class Candidates:
     Attributes
     ----------
     splits, references
-        Annotated splits of the sources and of the reference sets.
+        Annotated splits of the sources, and of those of earlier runs; and of the reference sets.
     n_bands, rows
         The banding.
     documents
@@ -94,7 +94,7 @@ def band_rows(
 
     Only keys that may occur twice, where it is known which.
     """
-    doc_ids, keys, _ = _keys_of_split(paths, n_bands, rows, compared)
+    doc_ids, keys, _ = keys_of_split(paths, n_bands, rows, compared)
     flat, nodes = keys.ravel(), np.repeat(doc_ids, n_bands)
     if repeated is not None:
         chosen = repeated.among(flat)
@@ -126,7 +126,7 @@ def reference_rows(
     paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats | None = None
 ) -> pd.DataFrame:
     """One REFERENCE row for each band key of a split of a reference set, where it may occur twice."""
-    keys = np.unique(_keys_of_split(paths, n_bands, rows, EVERYTHING)[1])
+    keys = np.unique(keys_of_split(paths, n_bands, rows, EVERYTHING)[1])
     if repeated is not None:
         keys = keys[repeated.among(keys)]
     nothing = np.zeros(len(keys), np.uint64)
@@ -137,7 +137,7 @@ def member_rows(
     paths: SplitPaths, n_bands: int, rows: int, repeated: Repeats, base: int, compared: Compared
 ) -> pd.DataFrame:
     """One MEMBER row for each document and key that may occur twice; its root is the document's place, from `base`."""
-    doc_ids, keys, places = _keys_of_split(paths, n_bands, rows, compared)
+    doc_ids, keys, places = keys_of_split(paths, n_bands, rows, compared)
     chosen = repeated.among(keys)
     document, _ = np.nonzero(chosen)
     return _frame(
@@ -149,7 +149,7 @@ def member_rows(
     )
 
 
-def _keys_of_split(
+def keys_of_split(
     paths: SplitPaths, n_bands: int, rows: int, compared: Compared
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """doc_ids uint64[d], band keys uint64[d, b] and rows int64[d] of documents with words that were not dropped.
@@ -158,7 +158,7 @@ def _keys_of_split(
     """
     wanted = ["doc_id", "n_words", "fate", *scope.columns(compared.scope)]
     table = folders.read_table(paths.rows, columns=wanted)
-    comparable = (table["n_words"].to_numpy() > 0) & dropped.taking_part(table, compared.earlier)
+    comparable = (table["n_words"].to_numpy() > 0) & dropped.taking_part(table, paths.out, compared.earlier)
     keys = bands.band_keys(folders.load(paths.signatures)[comparable], n_bands, rows)
     labels = scope.labels(table, compared.scope)[comparable]
     return table["doc_id"].to_numpy()[comparable], keys ^ labels[:, None], np.flatnonzero(comparable)
@@ -256,4 +256,4 @@ def _shuffled(of: Candidates, chosen: list[Any]) -> "dd.DataFrame":
 
 
 def _flat_keys(paths: SplitPaths, n_bands: int, rows: int, compared: Compared) -> np.ndarray:
-    return _keys_of_split(paths, n_bands, rows, compared)[1].ravel()
+    return keys_of_split(paths, n_bands, rows, compared)[1].ravel()

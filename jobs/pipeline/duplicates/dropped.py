@@ -1,4 +1,4 @@
-"""What a step dropped: documents, sorted, and the one kept in place of each."""
+"""What a step dropped: documents, sorted, the one kept in place of each, and whose document that is."""
 
 from pathlib import Path
 
@@ -8,7 +8,13 @@ import pyarrow as pa
 from jobs.runtime import checkpoint, folders
 
 DROPPED, REPEATED = "dropped.arrow", "repeated.npy"
-SCHEMA = pa.schema([("doc_id", pa.uint64()), ("kept_by", pa.uint64())])
+SCHEMA = pa.schema(
+    [
+        ("doc_id", pa.uint64()),
+        ("kept_by", pa.uint64()),
+        ("kept_in", pa.int16()),  # number of an earlier run, or `keep.THIS_RUN`
+    ]
+)
 
 
 class Dropped:
@@ -16,7 +22,9 @@ class Dropped:
 
     def __init__(self, folder: Path) -> None:
         table = pa.ipc.open_file(pa.memory_map(str(folders.local_copy(folder / DROPPED)))).read_all()
-        self.doc_id, self.kept_by = (column.to_numpy() for column in table.combine_chunks().itercolumns())
+        self.doc_id, self.kept_by, self.kept_in = (
+            column.to_numpy() for column in table.combine_chunks().itercolumns()
+        )
 
     def find(self, doc_ids: np.ndarray) -> np.ndarray:
         """int64[d] place of each document, -1 where the step did not drop it."""
@@ -31,18 +39,20 @@ def find(ordered: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(ordered[place] == wanted, place, -1)
 
 
-def taking_part(table: pa.Table, earlier: tuple[Path, ...]) -> np.ndarray:
-    """bool[d]: documents that neither the annotate pass nor a step before dropped; of columns doc_id and fate."""
+def taking_part(table: pa.Table, out: Path, earlier: tuple[str, ...]) -> np.ndarray:
+    """bool[d]: documents that neither the annotate pass nor a job before dropped; of columns doc_id and fate."""
     alive = np.asarray(table["fate"].is_null()).copy()
-    for folder in earlier:
-        alive &= Dropped(folder).find(table["doc_id"].to_numpy()) < 0
+    for job in earlier:
+        alive &= Dropped(out / job).find(table["doc_id"].to_numpy()) < 0
     return alive
 
 
-def write(folder: Path, doc_ids: np.ndarray, kept_by: np.ndarray, repeated: np.ndarray) -> None:
+def write(
+    folder: Path, doc_ids: np.ndarray, kept_by: np.ndarray, kept_in: np.ndarray, repeated: np.ndarray
+) -> None:
     """Write a step's list, sorted by doc_id, and the documents it kept although another has the same text."""
     order = np.argsort(doc_ids)
-    table = pa.table([doc_ids[order], kept_by[order]], schema=SCHEMA)
+    table = pa.table([doc_ids[order], kept_by[order], kept_in[order].astype(np.int16)], schema=SCHEMA)
     with checkpoint.written(folder / DROPPED) as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(table)
     with checkpoint.written(folder / REPEATED) as file:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs import ledger
-from jobs.pipeline.duplicates import equal
+from jobs.pipeline.duplicates import against, equal
 from jobs.runtime import checkpoint, fingerprint
 from jobs.text import hash_halves
 
@@ -46,6 +46,7 @@ def job_fingerprint(run: "Run") -> str:
         __name__,
         settings=run.config.exact_duplicates.model_dump(),
         keep=run.config.keep.model_dump(),
+        against=against.identity(run),
         upstream=[run.fingerprints[name] for name in ("annotate", *EARLIER)],
     )
 

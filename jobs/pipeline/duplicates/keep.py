@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LAST = np.uint64(2**64 - 1)
 SIGN = np.uint64(2**63)
+# Whose a document is: the number of an earlier run (`duplicates.against`) or this. A smaller one is preferred.
+THIS_RUN, NOBODY = 2**15 - 1, 2**15
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,14 @@ def _places(values: pa.ChunkedArray, names: tuple[str, ...]) -> np.ndarray:
     return places.fill_null(len(names)).to_numpy().astype(np.uint64)
 
 
-def best(groups: np.ndarray, protected: np.ndarray, ranks: np.ndarray, doc_ids: np.ndarray) -> np.ndarray:
-    """uint64[d] the document that is kept in each one's group; a protected one is preferred to all others.
+def best(
+    groups: np.ndarray,
+    protected: np.ndarray,
+    ranks: np.ndarray,
+    doc_ids: np.ndarray,
+    runs: np.ndarray | None = None,
+) -> np.ndarray:
+    """uint64[d] the document that is kept in each one's group; a protected one is preferred to all others of its run.
 
     Parameters
     ----------
@@ -114,8 +122,10 @@ def best(groups: np.ndarray, protected: np.ndarray, ranks: np.ndarray, doc_ids: 
         Never dropped.
     ranks, doc_ids : uint64[d]
         The smallest pair is kept.
+    runs : int[d], optional
+        Whose each document is; one of the smallest number is kept.
     """
-    order = np.lexsort((doc_ids, ranks, ~protected, groups))
+    order = np.lexsort((doc_ids, ranks, ~protected, *(() if runs is None else (runs,)), groups))
     ordered = groups[order]
     first = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)])
     return doc_ids[order][first][np.searchsorted(ordered[first], groups)]

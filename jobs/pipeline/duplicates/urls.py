@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from jobs.pipeline.duplicates import equal
+from jobs.pipeline.duplicates import against, equal
 from jobs.pipeline.duplicates.canonical_urls import Canonical, hashes
 from jobs.runtime import checkpoint, fingerprint
 
@@ -41,6 +41,7 @@ def job_fingerprint(run: "Run") -> str:
         __name__,
         settings=run.config.url_duplicates.model_dump(),
         keep=run.config.keep.model_dump(),
+        against=against.identity(run),
         annotated=run.fingerprints["annotate"],
         versions=fingerprint.versions("idna"),
     )

@@ -3,7 +3,7 @@
 1. Documents that share a band key meet in a bucket; a bucket gives pairs. Of up to `ALL_PAIRS` members all are compared
    with all. In a larger one, where that would cost the square, each member is compared with the `SMALLEST` members of
    the bucket (by doc_id) and with the one before it: a template's copies still hang together, through those.
-2. The pairs, each once, are written by the split of their first document.
+2. The pairs, each once, are written by the split of their second document; of a template's, the first are few.
 3. `exact`: the shingle sets of the documents in a pair are computed split by split, and written.
 4. The pairs of each file are compared: by the share of equal values of their signatures (`signature`), or by the
    Jaccard similarity of their sets (`exact`), both mapped, not read whole. Those at or above the threshold are links.
@@ -64,11 +64,10 @@ def bucket_pairs(size: int) -> tuple[np.ndarray, np.ndarray]:
     """Which members of a bucket of so many, in their order, are compared: int64[p] first and second, first < second."""
     if size <= ALL_PAIRS:
         return np.triu_indices(size, 1)
-    second = np.arange(1, size)
-    firsts = [np.full(size - 1, rank) for rank in range(SMALLEST)]
-    first, second = np.concatenate([*firsts, second - 1]), np.tile(second, SMALLEST + 1)
-    pairs = np.unique(np.column_stack((first, second))[first < second], axis=0)
-    return pairs[:, 0], pairs[:, 1]
+    after = [np.arange(rank + 1, size) for rank in range(SMALLEST)]
+    behind = np.arange(SMALLEST + 1, size)  # those before it have met the member before them
+    first = np.concatenate([*(np.full(len(one), rank) for rank, one in enumerate(after)), behind - 1])
+    return first, np.concatenate([*after, behind])
 
 
 def pairs_of_buckets(rows: pd.DataFrame, bases: np.ndarray, reference: int) -> pd.DataFrame:
@@ -86,7 +85,7 @@ def pairs_of_buckets(rows: pd.DataFrame, bases: np.ndarray, reference: int) -> p
     ]
     a, b = (np.concatenate([np.empty(0, np.int64), *chosen[end::2]]) for end in (0, 1))
     marked = np.unique(node[np.isin(key, rows.loc[is_reference, "key"].to_numpy(np.uint64))])
-    part = np.searchsorted(bases, place[a].astype(np.int64), side="right") - 1
+    part = np.searchsorted(bases, place[b].astype(np.int64), side="right") - 1
     pairs = _frame(PAIRS, a=node[a], b=node[b], place_a=place[a], place_b=place[b], part=part, kind=EDGE)
     marks = _frame(PAIRS, a=marked, b=marked, place_a=0, place_b=0, part=0, kind=REFERENCE)
     # The key tells this count from another partition's.
@@ -124,20 +123,20 @@ class Shingled:
 
     folder: Path
     ngram: int
-    sources: dict[str, Any]
 
-    def path(self, key: str, what: str) -> Path:
+    def path(self, split: int, what: str) -> Path:
         """`rows` int64[n] of a split, `offsets` int64[n + 1] and `hashes` uint64[s] of their sets."""
-        return self.folder / f"{key}.{what}.npy"
+        return self.folder / f"sets-{split:06d}.{what}.npy"
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Rows of a split whose sets are wanted, int64[n] in order, and the file that the split is of."""
+    """Rows of a split whose sets are wanted, int64[n] in order, the split's number, and the file that it is of."""
 
     paths: SplitPaths
     rows: np.ndarray
-    source: str
+    split: int
+    source: Any
     path: str
     blocks: tuple[Block, ...]
 
@@ -149,7 +148,7 @@ def write_sets(wanted: Wanted, how: Shingled) -> pd.DataFrame:
     sets = [np.empty(0, np.uint64)]
     for number in np.unique(batch):
         some = records[batch == number].tolist()
-        texts = steps.texts(how.sources[wanted.source], wanted.path, some, wanted.blocks)
+        texts = steps.texts(wanted.source, wanted.path, some, wanted.blocks)
         sets += [shingles.shingles(text or "", how.ngram) for text in texts]
     arrays = {
         "rows": wanted.rows,
@@ -157,7 +156,7 @@ def write_sets(wanted: Wanted, how: Shingled) -> pd.DataFrame:
         "hashes": np.concatenate(sets),
     }
     for what, array in arrays.items():
-        with checkpoint.written(how.path(wanted.paths.key, what)) as file:
+        with checkpoint.written(how.path(wanted.split, what)) as file:
             np.save(file, array)
     return pd.DataFrame({"documents": [len(wanted.rows)]})
 
@@ -174,6 +173,10 @@ class BySignature:
 
     def __call__(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """float64[p] of the documents at places int64[p] and int64[p]."""
+        return np.asarray(self.equal(a, b).mean(axis=1))
+
+    def equal(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """bool[p, h] of the documents at places int64[p] and int64[p]: which of their values are equal."""
         places, index = np.unique(np.concatenate((a, b)), return_inverse=True)
         of_split = np.searchsorted(self.bases, places, side="right") - 1
         signatures = np.concatenate(
@@ -182,7 +185,7 @@ class BySignature:
                 for i in np.unique(of_split)
             ]
         )
-        return np.asarray((signatures[index[: len(a)]] == signatures[index[len(a) :]]).mean(axis=1))
+        return np.asarray(signatures[index[: len(a)]] == signatures[index[len(a) :]])
 
 
 @dataclass(frozen=True)
@@ -200,8 +203,7 @@ class ByShingles:
         sets: list[np.ndarray] = []
         for i in np.unique(of_split):
             rows, offsets, hashes = (
-                folders.load(self.how.path(self.splits[i].key, what))
-                for what in ("rows", "offsets", "hashes")
+                folders.load(self.how.path(int(i), what)) for what in ("rows", "offsets", "hashes")
             )
             found = np.searchsorted(rows, places[of_split == i] - self.bases[i])
             sets += [np.asarray(hashes[offsets[row] : offsets[row + 1]]) for row in found]
@@ -293,14 +295,13 @@ def _write_all_sets(
 ) -> Shingled:
     import dask.dataframe as dd
 
-    sources = {source.name: source for source in run.sources}
-    how = Shingled(folder, run.config.near_duplicates.ngram, sources)
+    how = Shingled(folder, run.config.near_duplicates.ngram)
     edges = np.searchsorted(places, [*starts, np.iinfo(np.int64).max])
     jobs = []
     for i, paths in enumerate(splits):
-        rows, split = places[edges[i] : edges[i + 1]] - starts[i], run.splits[i]
+        rows = places[edges[i] : edges[i + 1]] - starts[i]
         if len(rows):
-            jobs.append(Wanted(paths, rows, split.source, split.path, run.blocks(split)))
+            jobs.append(Wanted(paths, rows, i, *run.text_source(paths, i)))
     if jobs:
         graph = dd.from_map(write_sets, jobs, how=how, meta=WRITTEN, label="shingle-sets")
         with run.console.job("shingle sets", len(jobs), "splits", documents=len(places)) as meter:
