@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 REFEREES := .venv-referees
+FORMATS := .venv-formats
 
-.PHONY: run test test-slow lint format bench referees clean
+.PHONY: run test test-slow lint format bench referees formats clean
 
 run: $(READY)
 	$(BIN)/python -m jobs.run
@@ -13,7 +14,7 @@ run: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest
 
-test-slow: $(READY)  # about half an hour
+test-slow: $(READY) formats  # about half an hour
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group models
 	$(BIN)/python -m pytest -m slow
 
@@ -31,6 +32,8 @@ bench: $(READY) referees
 
 referees: $(REFEREES)/.ready  # the tools that benchmarks compare with
 
+formats: $(FORMATS)/.ready  # the tools whose formats exports have, for slow tests
+
 clean:
 	rm -rf $(VENV) .venv-* .mypy_cache .pytest_cache .ruff_cache
 
@@ -44,4 +47,11 @@ $(REFEREES)/.ready: tests/benchmarks/referees.txt
 	$(PYTHON) -m venv $(REFEREES)
 	$(REFEREES)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(REFEREES)/bin/python -m pip install --quiet --requirement tests/benchmarks/referees.txt
+	touch $@
+
+$(FORMATS)/.ready: tests/benchmarks/formats.txt
+	$(PYTHON) -m venv $(FORMATS)
+	$(FORMATS)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(FORMATS)/bin/python -m pip install --quiet --requirement tests/benchmarks/formats.txt
+	$(FORMATS)/bin/python -m pip install --quiet --no-deps megatron-core==0.16.1 mosaicml-streaming==0.13.0
 	touch $@

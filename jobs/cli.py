@@ -20,8 +20,10 @@ COMMANDS = {
     "train_perplexity": "train an n-gram model whose perplexity says how usual a text is",
     "bands": "recommend bands and rows, and say how often they flag a pair",
     "scurve": "measure how often near-duplicates are flagged, against the formula",
+    "export": "write a finished run's tokens in another format",
     "verify": "prove a finished run from its files alone",
     "whatif": "say what other thresholds would remove from a finished run",
+    "feed": "say whether the loader feeds the GPU: tokens/s eaten, tokens/s served here",
     "contamination": "look for an evaluation set in a finished run",
     "trace": "name the document that a token of a shard comes from",
 }

@@ -19,6 +19,7 @@ from jobs.errors import UserError
 from jobs.settings.classifiers import Classifier, columns_of, refuse_empty_range
 from jobs.settings.contamination import Contamination
 from jobs.settings.duplicates import ExactDuplicates, Keep, RepeatedPassages, Scope, UrlDuplicates
+from jobs.settings.formats import Format, Rows, check_formats
 from jobs.settings.personal_data import PersonalData
 from jobs.settings.quality import Quality
 from jobs.settings.section import Name, Section
@@ -459,6 +460,17 @@ class Shards(Section):
         description="no shard is shorter unless its whole split is: 8 ranks × B 16 × T 1,024 + 1",
     )
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
+    formats: tuple[Format, ...] = Field(
+        ("llmc",),
+        min_length=1,
+        description="llmc, which the loader reads and which is always written, and others",
+    )
+    rows: Rows | None = Field(None, description="samples of one length; absent: whole documents")
+
+    @model_validator(mode="after")
+    def _formats(self) -> Self:
+        check_formats(self.formats, self.rows)
+        return self
 
     @model_validator(mode="after")
     def _minimum(self) -> Self:

@@ -33,6 +33,7 @@ JOBS = {
     "shards": "jobs.pipeline.shards",
     "ledger": "jobs.pipeline.accounting",
     "contamination": "jobs.pipeline.contamination",
+    "exports": "jobs.pipeline.exports",
     "scurve": "jobs.scurve",
     "report": "jobs.report",
 }

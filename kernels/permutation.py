@@ -51,6 +51,11 @@ def keyed_hash(ids: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
     return _keyed_hash(read_only(ids, np.uint64), np.uint64(key))
 
 
+def keyed_hash_inverse(hashes: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
+    """The ids, uint64[n], whose `keyed_hash` under `key` is `hashes`, uint64[n]."""
+    return _keyed_hash_inverse(read_only(hashes, np.uint64), np.uint64(key))
+
+
 def doc_ids(file_key: int, records: NDArray[np.int64]) -> NDArray[np.uint64]:
     """``mix64(file_key XOR mix64(record))``: the ids of documents by their place in a file.
 
@@ -94,6 +99,22 @@ def mix64(x):
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     x = (x ^ (x >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return x ^ (x >> np.uint64(33))
+
+
+@kernel
+def unmix64(x):
+    """The number whose `mix64` is `x` (uint64)."""
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0x9CB4B2F8129337DB)
+    x = (x ^ (x >> np.uint64(33))) * np.uint64(0x4F74430C22A54005)
+    return x ^ (x >> np.uint64(33))
+
+
+@kernel
+def _keyed_hash_inverse(hashes, key):
+    ids = np.empty(len(hashes), np.uint64)
+    for i in range(len(hashes)):
+        ids[i] = unmix64(hashes[i]) ^ mix64(key)
+    return ids
 
 
 @kernel

@@ -1,5 +1,6 @@
 """The slow, obvious form of each kernel. The kernels are right when they give what these give."""
 
+import hashlib
 import ipaddress
 import math
 import re
@@ -705,6 +706,75 @@ class KneserNey:
         return found - known.count("<unk>") * math.log10(self.n_rare)
 
 
+def loader_order(n: int, seed: int | None, epoch: int) -> list[int]:
+    """The sequences of an epoch in their order: each number sent through the Feistel network until it is below n."""
+    if seed is None:
+        return list(range(n))
+    half = 1
+    while 4**half < n:
+        half += 1
+    digest = hashlib.blake2b(f"loader order\0{seed}\0{epoch}".encode(), digest_size=48).digest()
+    keys = [int.from_bytes(digest[i : i + 8], "little") for i in range(0, 48, 8)]
+
+    def turned(number: int) -> int:
+        left, right = divmod(number, 2**half)
+        for key in keys:
+            left, right = right, left ^ mix64(right ^ key) % 2**half
+        return left * 2**half + right
+
+    order = []
+    for number in range(n):
+        number = turned(number)
+        while number >= n:
+            number = turned(number)
+        order.append(number)
+    return order
+
+
+def loader_epochs(stream, t: int, rows: int, uneven: str, epochs: int, seed: int | None, begun=(0, 0)):
+    """What all ranks together are served, `rows` sequences at a time, from a place (epoch, sequence) on.
+
+    A list for each batch of all ranks, of pairs (inputs, targets); the epoch in which it begins before each.
+    """
+    n = (len(stream) - 1) // t
+
+    def sequence(window: int):
+        return stream[window * t : window * t + t], stream[window * t + 1 : window * t + t + 1]
+
+    found, batch = [], []
+    for epoch in range(begun[0], epochs):
+        if uneven != "wrap":
+            batch = []
+        for window in loader_order(n, seed, epoch)[begun[1] if epoch == begun[0] else 0 :]:
+            if not batch:
+                began = epoch
+            batch.append(sequence(window))
+            if len(batch) == rows:
+                found.append((began, batch))
+                batch = []
+        if batch and uneven == "pad":
+            found.append((epoch, batch + [([0] * t, [-100] * t)] * (rows - len(batch))))
+    return found
+
+
+def loader_documents(rows, end_of_text: int):
+    """Cumulative lengths, position ids and whether token i may attend to token j of the same row, row by row."""
+    edges, positions, masks = [], [], []
+    for r, row in enumerate(rows):
+        ids, document, place = [], 0, 0
+        positions.append([])
+        for j, token in enumerate(row):
+            if place == 0:
+                edges.append(r * len(row) + j)
+            ids.append(document)
+            positions[-1].append(place)
+            place += 1
+            if token == end_of_text:
+                document, place = document + 1, 0
+        masks.append([[[i >= j and ids[i] == ids[j] for j in range(len(row))] for i in range(len(row))]])
+    return [*edges, sum(map(len, rows))], positions, masks
+
+
 def gpt3_words(text: str) -> list[str]:
     """Letters, marks and numbers lower-cased, white space and control characters between; the rest is as if absent."""
     kept = ""
@@ -746,3 +816,46 @@ def choose_validation(
         if not out:
             return chosen, moved
         moved |= out
+
+
+def tokens_of_documents(lengths):
+    """Every token as its document and its place there, in order."""
+    return [(document, token) for document, n in enumerate(lengths) for token in range(n)]
+
+
+def best_fit(lengths, length):
+    """Rows as lists of tokens: longest pieces first, each to the fullest row that takes it, the last used of those."""
+    pieces = [
+        [(document, token) for token in range(start, min(start + length, n))]
+        for document, n in enumerate(lengths)
+        for start in range(0, n, length)
+    ]
+    rows, used = [], []
+    for step, piece in enumerate(sorted(pieces, key=len, reverse=True)):
+        fitting = [i for i, row in enumerate(rows) if len(row) + len(piece) <= length]
+        if fitting:
+            best = max(fitting, key=lambda i: (len(rows[i]), used[i]))
+            rows[best], used[best] = rows[best] + piece, step
+        else:
+            rows.append(piece)
+            used.append(step)
+    return [sorted(row) for row in rows]
+
+
+def row_counts(rows, lengths):
+    """Figures of rows that are lists of tokens, as `kernels.rows` counts them."""
+    documents = [list(dict.fromkeys(document for document, _ in row)) for row in rows]
+    return {
+        "rows": len(rows),
+        "tokens": sum(map(len, rows)),
+        "pieces": sum(map(len, documents)),
+        "whole_documents": sum(
+            sum(token[0] == document for token in row) == lengths[document]
+            for row, held in zip(rows, documents, strict=True)
+            for document in held
+        ),
+        "rows_with_several": sum(len(held) > 1 for held in documents),
+        "tokens_after_boundary": sum(
+            sum(document != row[0][0] for document, _ in row) for row in rows if row
+        ),
+    }

@@ -104,6 +104,8 @@ def test_every_command_and_snippet(checkout: Path, cluster: str, hub: list[str])
         "out/sample/shards/sample_train_000000.bin",
         "out/scurve/scurve.png",
         "out/web/ledger",
+        "out/web-exports/megatron/train",
+        "out/web-rows/mds/train/index.json",
         "out/common-crawl/ledger",
     ):
         assert (checkout / place).exists()

@@ -19,7 +19,6 @@ header says, and in every shard at least ranks · B · T + 1 tokens, or training
 Source: ``dev/data/data_common.py`` and ``llmc/dataloader.h`` of https://github.com/karpathy/llm.c
 """
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -204,49 +203,17 @@ def open_shard(path: str | Path) -> folders.Sliced:
     return folders.mapped(folders.located(path), dtype, HEADER_BYTES, n_tokens)
 
 
-def read_tokens(
-    path: str | os.PathLike[str], dtype: np.dtype[Any], start: int, n_tokens: int
-) -> npt.NDArray[Any]:
-    """Read `n_tokens` tokens from token `start` of a file whose header was read before.
-
-    A few microseconds slower than a memory map whose pages are resident, and without what a map costs: memory
-    that grows with what was read, an open file for each shard, and the end of the process (SIGBUS) when a
-    file shrinks. Safe in threads and after a fork, because nothing is kept between calls.
-
-    Raises
-    ------
-    UserError
-        The file is gone, or now ends before these tokens.
-    """
-    tokens = np.empty(n_tokens, dtype=dtype)
-    unread = tokens.view(np.uint8).data
-    position = HEADER_BYTES + start * dtype.itemsize
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        while len(unread):  # one turn, except where the system cuts a read short
-            n_read = os.preadv(descriptor, [unread], position)
-            if n_read == 0:
-                raise UserError(f"{path} has become shorter than it was when its header was read")
-            unread, position = unread[n_read:], position + n_read
-    finally:
-        os.close(descriptor)
-    return tokens
-
-
 def shard_name(name: str, split: str, index: int) -> str:
     """Name of a shard's file, such as ``fineweb_train_000003.bin``."""
     return f"{name}_{split}_{index:06d}.bin"
 
 
-def find_shards(data_dir: str | os.PathLike[str], split: str) -> list[Path]:
+def find_shards(data_dir: str | Path, split: str) -> list[Path]:
     """Find the shards of a split, in the order of their numbers.
 
     Parameters
     ----------
-    data_dir : path
+    data_dir : path or URL
         The folder of the shards, or the output of a run, which holds them in a folder ``shards``.
     split : str
         ``train`` or ``val``. Files are named as by `shard_name`, or without a name: ``train_000000.bin``.
@@ -254,14 +221,9 @@ def find_shards(data_dir: str | os.PathLike[str], split: str) -> list[Path]:
     Raises
     ------
     UserError
-        It is a URL, there is no such folder or no such shard, a number is missing or double, or the files carry two
-        names.
+        There is no such folder or no such shard, a number is missing or double, or the files carry two names.
     """
-    if "://" in str(data_dir):
-        raise UserError(
-            f"{data_dir} is a URL, and shards are loaded from local files; copy its folder shards here"
-        )
-    folder = Path(data_dir)
+    folder = folders.located(data_dir)
     if (folder / "shards").is_dir():
         folder /= "shards"
     # A leading dot marks a file that is still being written.
@@ -269,7 +231,7 @@ def find_shards(data_dir: str | os.PathLike[str], split: str) -> list[Path]:
     try:
         found = [match for path in folder.iterdir() if (match := named.fullmatch(path.name))]
     except OSError as error:
-        raise UserError(f"{folder} is not a folder of shards: {error.strerror}") from None
+        raise UserError(f"{folder} is not a folder of shards: {error.strerror or error}") from None
     if not found:
         example = shard_name("NAME", split, 0)
         raise UserError(f"{folder} holds no shard of the split {split!r}: there is no file like {example}")

@@ -110,7 +110,9 @@ def shard_ends(plan: list[Shard]) -> dict[str, np.ndarray]:
 def job_fingerprint(run: "Run") -> str:
     """Covers the shards' settings and the split order."""
     return fingerprint.fingerprint(
-        __name__, settings=run.config.shards.model_dump(), order=run.fingerprints["validation"]
+        __name__,
+        settings=run.config.shards.model_dump(exclude={"formats", "rows"}),
+        order=run.fingerprints["validation"],
     )
 
 

@@ -16,6 +16,7 @@ from jobs import ledger
 from jobs.pipeline import contamination
 from jobs.pipeline.validation import ranges
 from jobs.report import balance, chains, examples, page, parts, passages
+from jobs.report import rows as row_policies
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
 from jobs.runtime.console import Console
@@ -524,8 +525,14 @@ def job_fingerprint(run: "Run") -> str:
         run.config.keep.model_dump(),
         run.config.near_duplicates.model_dump(exclude={"tree_edges"}),
         fingerprint.versions("matplotlib", "jinja2"),
+        row_length(run),
     ]
     return fingerprint.fingerprint(__name__, settings=settings, upstream=upstream)
+
+
+def row_length(run: "Run") -> int:
+    """Of the rows that are exported, or of a training window and the token behind it."""
+    return run.config.shards.rows.length if run.config.shards.rows else run.config.report.window + 1
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
@@ -609,6 +616,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         },
         "packing": packing_arithmetic(run, ledger.TRAIN, config.report.window),
         "contamination": run.figures("contamination"),
+        "rows": row_policies.policies(run, row_length(run)),
         "shards": run.figures("shards"),
         "scurve": run.figures("scurve"),
         "files_with_unreadable_records": run.figures("annotate")["files_with_unreadable_records"],

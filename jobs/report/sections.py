@@ -49,6 +49,7 @@ def sections(
         *(s_curve(content["scurve"], near) if content["scurve"]["bins"] else []),
         *clean.sections(content),
         packing(content),
+        *(rows(content["rows"]) if content["rows"]["policies"] else []),
         Section(
             "examples",
             "Documents of each fate",
@@ -401,3 +402,41 @@ def packing(content: dict[str, Any]) -> Section:
             Table("shards", "Shards", ("file", "split", "tokens"), shards),
         ],
     )
+
+
+def rows(found: dict[str, Any]) -> list[Section]:
+    """Rows of one length by each policy: waste, truncation and mixing."""
+    of_policies = [
+        (
+            policy.replace("_", " "),
+            one["rows"],
+            share(one["share_of_positions_filled_up"]),
+            one["tokens_left_out"],
+            one["documents_cut"],
+            share(one["share_of_documents_cut"]),
+            one["documents_cut_that_fit"],
+            share(one["share_of_rows_with_several_documents"]),
+            share(one["share_of_tokens_after_boundary"]),
+        )
+        for policy, one in found["policies"].items()
+    ]
+    names = (
+        "policy",
+        "rows",
+        "filled up",
+        "tokens left out",
+        "documents cut",
+        "share cut",
+        "cut that fit",
+        "rows with several",
+        "tokens behind a boundary",
+    )
+    return [
+        Section(
+            "rows",
+            "Rows of one length",
+            f"The training documents in rows of {found['length']:,} tokens: the stream, a row for each piece of a "
+            "document, and packing that cuts no document that fits a row.",
+            tables=[Table("rows", "By policy", names, of_policies)],
+        )
+    ]

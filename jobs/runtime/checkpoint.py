@@ -124,8 +124,10 @@ def commit_task(
     folder: Path, fingerprint: str, key: str, paths: Iterable[Path], figures: dict[str, Any]
 ) -> None:
     """Record that one task of a job is done, with the files it wrote and what it counted."""
-    files = {path.name: describe(path) for path in paths}
-    _fsync_folder(folder)
+    paths = list(paths)
+    files = {_relative(path, folder): describe(path) for path in paths}
+    for place in sorted({folder, *(path.parent for path in paths)}):
+        _fsync_folder(place)
     write_json(
         folder / TASKS / f"{key}.json", {"fingerprint": fingerprint, "files": files, "figures": figures}
     )
@@ -161,12 +163,12 @@ class Checkpoint:
         folders.remove(path for path in found if _aside(path))  # what a worker wrote when it was killed
         described = {name for record in self.tasks().values() for name in record["files"]}
         files = {
-            path.name: describe(path)
+            _relative(path, self.folder): describe(path)
             for path in found
-            if path.name not in described
-            and path.name != MANIFEST
+            if _relative(path, self.folder) not in described
+            and path != self.folder / MANIFEST
+            and path.parent != self.folder / TASKS
             and not _aside(path)
-            and path.parent == self.folder
         }
         manifest = {"fingerprint": self.fingerprint, "files": files, "figures": figures, "cost": cost}
         _fsync_folder(self.folder)
@@ -202,6 +204,11 @@ class Checkpoint:
 def remove_asides(out: Path) -> None:
     """Remove what a run wrote directly in its output when it was killed; the lock is held."""
     folders.remove([path for path in out.iterdir() if _aside(path)])
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """A file's name in its job's folder, with slashes where it lies deeper."""
+    return path.relative_to(folder).as_posix()
 
 
 def _aside(path: Path) -> bool:

@@ -17,6 +17,7 @@ from jobs.runtime import cluster, folders
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.compute import refuse_absent
 from jobs.runtime.console import Console
+from jobs.settings import formats
 from jobs.settings.duplicates import RepeatedPassages
 from jobs.sources import Block, Inventory, Split, notices_of, splits
 from jobs.tokens import encoder
@@ -157,6 +158,11 @@ class Run:
         return token_dtype(self.config.shards.dtype, encoder.get(self.encoder))
 
     @property
+    def vocab_size(self) -> int:
+        """One more than the largest token id."""
+        return int(encoder.get(self.encoder).vocab_size)
+
+    @property
     def end_of_text_id(self) -> int:
         """The id that ends each document."""
         return int(encoder.get(self.encoder).end_of_text_id)
@@ -172,11 +178,19 @@ class Run:
             steps.check(source)
         keep.check(self.config)
         _ = self.earlier  # refused here if they are no index for this run
+        vocab_size = self.config.tokenizer.train.vocab_size
         if self.config.tokenizer.path:
             coder = encoder.load(
                 encoder_spec(self.config.tokenizer, folders.located(self.config.tokenizer.path))
             )
             token_dtype(self.config.shards.dtype, coder)
+            vocab_size = coder.vocab_size
+        self.refuse_unfit_formats(vocab_size)
+
+    def refuse_unfit_formats(self, vocab_size: int) -> None:
+        """Refuse a format whose types of tokens do not hold the vocabulary."""
+        for name in self.config.shards.formats:
+            formats.token_dtype(name, vocab_size, self.config.shards.dtype)
 
     def say_what_is_there(self) -> None:
         """Files that are passed over, split no further or not readable."""

@@ -104,6 +104,12 @@ def loader() -> list[Result]:
     return found
 
 
+def loading() -> list[Result]:
+    from tests.benchmarks import loading
+
+    return loading.measure()
+
+
 def extraction() -> list[Result]:
     from tests.benchmarks import extraction
 
@@ -146,6 +152,7 @@ BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
         extraction,
         language,
         loader,
+        loading,
         memory,
         encoder_memory,
     )

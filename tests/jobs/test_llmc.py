@@ -1,5 +1,4 @@
 import io
-import os
 import shutil
 import struct
 import subprocess
@@ -115,15 +114,6 @@ def test_round_trip(tmp_path, dtype, n):
     assert shard.dtype == dtype
     assert not shard.flags.writeable
     np.testing.assert_array_equal(shard, tokens)
-    np.testing.assert_array_equal(llmc.read_tokens(path, shard.dtype, n // 3, n - n // 3), tokens[n // 3 :])
-
-
-def test_a_read_cut_short_by_the_system_is_continued(tmp_path, monkeypatch):
-    path, tokens = tmp_path / "shard.bin", tokens_of(1000, "uint16")
-    path.write_bytes(file_of(tokens))
-    whole = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda fd, buffers, at: whole(fd, [buffers[0][:333]], at))
-    np.testing.assert_array_equal(llmc.read_tokens(path, np.dtype("uint16"), 10, 900), tokens[10:910])
 
 
 def refusal(path: Path) -> str:
@@ -268,11 +258,6 @@ def test_two_dtypes_are_refused(tmp_path):
         UserError, match=r"a_train_000001.bin holds uint32 tokens, but a_train_000000.bin .* uint16"
     ):
         llmc.read_headers(llmc.find_shards(tmp_path, "train"))
-
-
-def test_a_url_is_refused():
-    with pytest.raises(UserError, match=r"s3://bucket/out is a URL, .* copy its folder shards here"):
-        llmc.find_shards("s3://bucket/out", "train")
 
 
 def test_no_folder_and_no_shards_are_refused(tmp_path):

@@ -1,4 +1,5 @@
 import itertools
+import os
 import pickle
 import subprocess
 import sys
@@ -143,6 +144,15 @@ def test_pickled_and_threaded(tmp_path):
             assert as_lists(batch) == naive_batch(stream, i, 2, 8)
 
 
+def test_a_read_cut_short_by_the_system_is_continued(tmp_path, monkeypatch):
+    stream = write_shards(tmp_path, [500, 3, 700])
+    loader = ShardLoader("train", 2, 300, tmp_path)
+    whole = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, n, at: whole(file, min(n, 333), at))
+    for _ in range(2):  # the file just opened, and the file kept open
+        assert as_lists(loader.batch(0)) == naive_batch(stream, 0, 2, 300)
+
+
 # Refusals
 
 
@@ -193,9 +203,11 @@ def test_a_shard_that_shrinks_or_goes_under_the_loader_is_named(tmp_path):
     loader.batch(0)
     with pytest.raises(UserError, match=r"t_train_000000.bin has become shorter"):
         loader.batch(5)
+    other = pickle.loads(pickle.dumps(loader))
     shard.unlink()
+    loader.batch(0)  # from the file that it has open
     with pytest.raises(UserError, match=r"t_train_000000.bin cannot be read: No such file"):
-        loader.batch(0)
+        other.batch(0)
 
 
 # What it costs
@@ -208,9 +220,11 @@ import sys
 from jobs.loader import ShardLoader
 loader = ShardLoader("train", 2, 8, {str(tmp_path)!r})
 assert loader.window(3, 5).shape == (5,)
-unneeded = {{"dask", "distributed", "numba", "llvmlite", "pandas", "pyarrow", "pydantic"}}
+unneeded = {{"dask", "distributed", "numba", "llvmlite", "pandas", "pyarrow", "pydantic", "fsspec", "upath"}}
 assert not {{*unneeded, "torch"}} & set(sys.modules)
 next(loader.batches())
+shuffled = ShardLoader("train", 2, 8, {str(tmp_path)!r}, shuffle=True, end_of_text=0)
+shuffled.documents(next(iter(shuffled))[0]).mask()
 assert "torch" in sys.modules
 assert not unneeded & set(sys.modules)
 """

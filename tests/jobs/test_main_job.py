@@ -86,9 +86,9 @@ def test_a_second_run_does_nothing_and_says_so(
     [
         ("report.window=128", {"report"}),
         ("scurve.copies=6", {"scurve", "report"}),
-        ("shards.tokens=40000", {"shards", "ledger", "scurve", "report"}),
-        ("order.seed=5", {"order", "validation", "shards", "ledger", "scurve", "report"}),
-        ("validation.fraction=0.03", {"validation", "shards", "ledger", "scurve", "report"}),
+        ("shards.tokens=40000", {"shards", "ledger", "exports", "scurve", "report"}),
+        ("order.seed=5", {"order", "validation", "shards", "ledger", "exports", "scurve", "report"}),
+        ("validation.fraction=0.03", {"validation", "shards", "ledger", "exports", "scurve", "report"}),
         ("splits.bytes=1 MB", set()),
     ],
 )

@@ -66,6 +66,14 @@ def test_every_table_is_a_file_as_well_and_every_plot_two(finished: Path) -> Non
     assert funnel["documents"].tolist() == [row["documents"] for row in figures]
 
 
+def test_rows_of_one_length_are_shown_by_policy(finished: Path) -> None:
+    shown = pd.read_csv(finished / "report" / "rows.csv").set_index("policy")
+    policies = report.read(finished)["rows"]["policies"]
+    assert shown["rows"].tolist() == [one["rows"] for one in policies.values()]
+    assert shown.loc["best fit", "cut that fit"] == 0
+    assert "Rows of one length" in (finished / "report" / page.FILE).read_text()
+
+
 def test_what_documents_hold_is_text(finished: Path) -> None:
     content = report.read(finished)
     one = {"doc_id": 1, "source": "a<b", "path": "p", "record": 0, "url": HOSTILE, "kept_by": 0, "n_bytes": 9}
