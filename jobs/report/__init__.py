@@ -233,6 +233,19 @@ def against_earlier(run: "Run") -> dict[str, Any]:
     }
 
 
+def said_of_earlier(against: dict[str, Any]) -> list[str]:
+    """Sentences for the terminal on what earlier runs' documents dropped."""
+    said = [
+        f"{sum(one[fate] for fate in ledger.DUPLICATES):,} documents were dropped for documents of {one['output']}"
+        for one in against["outputs"]
+    ]
+    if linked := against["earlier_documents_linked"]:
+        said.append(
+            f"{linked:,} documents that earlier runs kept were linked to each other by new ones; they stay"
+        )
+    return said
+
+
 def lengths(tallied: pd.DataFrame, fates: list[str] | None, window: int) -> dict[str, Any] | None:
     """How long documents are, in tokens; of those with the given fates, or of all that were tokenized."""
     rows = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)]
@@ -634,6 +647,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "funnel": steps,
         "out_of_proportion": unbalanced,
         "clusters": said_of_clusters(near),
+        "against": content["against"],
         "contamination": contamination.summary(run.figures("contamination")),
     }
 
@@ -657,7 +671,7 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
         console.line("Bytes are of the text; tokens are of the documents that came as far as the tokenizer.")
     if figures["contamination"]:
         console.table("evaluation sets", contamination.HEADINGS, figures["contamination"])
-    for sentence in figures["clusters"]:
+    for sentence in [*figures["clusters"], *said_of_earlier(figures["against"])]:
         console.line(sentence)
     for sentence in balance.sentences(figures["out_of_proportion"]):
         console.warn(sentence)

@@ -325,6 +325,7 @@ def duplicates(content: dict[str, Any], pairs: Sequence[Pair]) -> Section:
             ),
             *([Table("clusters", "Clusters by size", ("documents", "clusters"), sizes)] if sizes else []),
             *similarities(near),
+            *earlier(content["against"]),
         ],
         examples=chains.samples(near["chains"]),
         pairs=pairs,
@@ -348,6 +349,13 @@ def similarities(near: dict[str, Any]) -> list[Table]:
     rows = [(scope, n["documents"], n["clusters"]) for scope, n in near["in_clusters_by_scope"].items()]
     columns = ("scope", "documents in clusters", "clusters")
     return [*found, Table("near_duplicate_scopes", "Near-duplicates by scope", columns, rows)]
+
+
+def earlier(against: dict[str, Any]) -> list[Table]:
+    """What was dropped for the documents of each earlier run."""
+    rows = [tuple(one.values()) for one in against["outputs"]]
+    columns = ("output", "by URL", "by text", "near-duplicates")
+    return [Table("against", "Dropped for documents of earlier runs", columns, rows)] if rows else []
 
 
 def _bin(number: int, bins: Sequence[int]) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Batches against earlier ones: the kept documents are those of one corpus under the policy `first`."""
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from jobs.run import main
 from jobs.runtime import folders
 from jobs.runtime.checkpoint import read_json, write_json
 from jobs.settings.duplicates import Keep
+from kernels import minhash
 from tests.conftest import corpus_texts
 from tests.conftest import settings as job_settings
 from tests.servers import s3_server
@@ -285,6 +287,7 @@ def test_batches_one_after_another_keep_what_one_run_keeps(
     assert set(of_others["kept_in"]) == {str(outs[0]), str(outs[1])}
     assert of_others["kept_by"].isin(pd.concat(rows[:2])["doc_id"]).all()
     section = report.read(outs[2])["against"]
+    assert f"<td>{outs[1]}</td>" in (outs[2] / "report" / "index.html").read_text()
     assert sum(one["url_duplicate"] for one in section["outputs"]) >= 5
     assert (
         section["earlier_documents_linked"]
@@ -319,6 +322,51 @@ def test_batches_with_verification_and_scopes(
     kept = set.union(*map(kept_of, rows))
     assert kept - linked == kept_of(ledger.read(tmp_path / "all").compute())
     assert rows[2]["kept_in"].notna().sum() > 3
+
+
+def of_a_template() -> tuple[list[str], list[str]]:
+    """Texts of two batches, whose signatures have three values; alike are two documents with two equal ones.
+
+    The first is a cluster by the values T and U of its documents. In the second there are so many other documents with
+    T, or with U, that these are no more compared with each other there; and ten that have T and the third value of one.
+    """
+    words = np.array([f"word{i}" for i in range(6000)])
+    hashes = np.array([minhash.minhash(word, minhash.hash_seeds(3, 42), 1) for word in words])
+    decisive = np.argsort(
+        hashes + np.where((hashes > 3 * 2**30).sum(axis=1, keepdims=True) == 2, 0, 2**33), axis=0
+    )
+    t, u, *z = decisive[0, 0], decisive[0, 1], *decisive[:10, 2]
+    bounds = hashes[t, 0], hashes[u, 1], hashes[z, 2].max()
+    rest = iter(words[(hashes > bounds).all(axis=1)])
+
+    def more(n: int) -> str:
+        return " ".join(itertools.islice(rest, n))
+
+    first = [f"{words[t]} {words[u]} {more(1)}", *(f"{words[t]} {words[u]} {word}" for word in words[z])]
+    second = [f"{words[one]} {more(8)}" for one in (t, u) for _ in range(150)]
+    return first, [*second, *(f"{words[t]} {more(8)} {word}" for word in words[z])]
+
+
+@pytest.mark.slow
+def test_what_an_earlier_run_dropped_leads_to_what_it_kept_where_a_bucket_has_grown(
+    cluster: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near_settings = "{ngram: 1, hashes: 3, bands: 3, rows: 1, verify: signature, threshold: 0.6}"
+    settings = [f"near_duplicates={near_settings}", "length.min_tokens=0", "tokenizer.train.vocab_size=260"]
+    paths = {
+        f"b{number}": write_batch(tmp_path / f"b{number}", number, texts, [""] * len(texts))
+        for number, texts in enumerate(of_a_template())
+    }
+    outs = [tmp_path / "out-0", tmp_path / "out-1"]
+    assert go(cluster, outs[0], {"b0": paths["b0"]}, *settings) == 0
+    assert len(kept_of(ledger.read(outs[0]).compute())) == 1
+    assert go(cluster, outs[1], {"b1": paths["b1"]}, *settings, against=(outs[0],)) == 0
+    rows = ledger.read(outs[1]).compute()
+    assert (rows["kept_in"].notna().sum(), len(kept_of(rows))) == (10, 300)
+
+    monkeypatch.setattr(near, "known_links", lambda _: near.FOREST)
+    assert go(cluster, tmp_path / "wrong", {"b1": paths["b1"]}, *settings, against=(outs[0],)) == 1
+    assert "otherwise than what earlier runs kept of their clusters says" in capsys.readouterr().out
 
 
 @pytest.mark.slow
