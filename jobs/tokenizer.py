@@ -148,7 +148,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
             "sample_bytes": int(sample["n_bytes"].sum()),
         }
     with checkpoint.written(job.folder / SAMPLE) as file:
-        np.save(file, hashes)
+        checkpoint.save_array(file, hashes)
     return figures
 
 

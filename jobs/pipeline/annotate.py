@@ -277,7 +277,7 @@ def _commit(
     with checkpoint.written(paths.rows) as file:
         pq.write_table(table.combine_chunks(), file, compression="zstd")
     with checkpoint.written(paths.signatures) as file:
-        np.save(file, signatures)
+        checkpoint.save_array(file, signatures)
     with checkpoint.written(paths.tokens) as file:
         file.write(stored.view(np.uint8).data)
     fates = table["fate"]

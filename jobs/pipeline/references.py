@@ -53,5 +53,5 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     if run.config.validation.exclude_tokenizer_sample:
         hashes.append(folders.load(run.tokenizer_sample))
     with checkpoint.written(job.folder / HASHES) as file:
-        np.save(file, np.unique(np.concatenate([np.empty(0, np.uint64), *hashes])))
+        checkpoint.save_array(file, np.unique(np.concatenate([np.empty(0, np.uint64), *hashes])))
     return {"sets": sorted(step.sources), **figures}

@@ -107,7 +107,7 @@ def write_index(folder: Path, index: ngrams.NgramIndex) -> list[Path]:
     """Write the index for all workers, which map it; return its files."""
     for name, array in index._asdict().items():
         with checkpoint.written(folder / f"{name}.npy") as file:
-            np.save(file, array)
+            checkpoint.save_array(file, array)
     return [folder / f"{name}.npy" for name in index._fields]
 
 
@@ -270,7 +270,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         )
     chosen = found.rows[found.choice.validation]
     with checkpoint.written(job.folder / MOVED) as file:
-        np.save(file, found.rows.loc[found.choice.moved, "order_key"].to_numpy(np.uint64))
+        checkpoint.save_array(file, found.rows.loc[found.choice.moved, "order_key"].to_numpy(np.uint64))
     tokens = np.bincount(chosen["range"], chosen["n_tokens"], minlength=len(kept)).astype(int).tolist()
     return {
         "until": int(chosen["order_key"].iloc[-1]) if len(chosen) else -1,

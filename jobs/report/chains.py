@@ -184,7 +184,9 @@ def looked_into(run: "Run", folder: Path) -> dict[str, Any] | None:
         kept = gather(run.client, dd.from_map(kept_documents, files, meta=KEPT, label="kept"), meter)
         kept = kept.sort_values("doc_id")
         with checkpoint.written(folder / KEPT_PLACES) as file:
-            np.save(file, np.stack([kept["doc_id"].to_numpy(np.uint64), kept["place"].to_numpy(np.uint64)]))
+            checkpoint.save_array(
+                file, np.stack([kept["doc_id"].to_numpy(np.uint64), kept["place"].to_numpy(np.uint64)])
+            )
         removed = dd.from_map(
             removed_documents, files, kept=folder / KEPT_PLACES, linked=linked, meta=REMOVED, label="removed"
         )

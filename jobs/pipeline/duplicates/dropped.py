@@ -56,4 +56,4 @@ def write(
     with checkpoint.written(folder / DROPPED) as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(table)
     with checkpoint.written(folder / REPEATED) as file:
-        np.save(file, np.unique(repeated))
+        checkpoint.save_array(file, np.unique(repeated))

@@ -335,7 +335,7 @@ def _entries(run: "Run", folder: Path, nodes: np.ndarray) -> pd.DataFrame:
     if not run.earlier:
         return ENTRIES
     with checkpoint.written(folder / NODES) as file:
-        np.save(file, nodes)
+        checkpoint.save_array(file, nodes)
     splits = against.splits(run)
     graph = dd.from_map(
         entries_of_split,
@@ -427,4 +427,4 @@ def _write(
     with checkpoint.written(folder / CLUSTERS) as file, pa.ipc.new_file(file, SCHEMA) as writer:
         writer.write_table(table)
     with checkpoint.written(folder / OVERLAPS) as file:
-        np.save(file, marks)
+        checkpoint.save_array(file, marks)

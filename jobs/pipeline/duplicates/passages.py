@@ -81,7 +81,7 @@ def count_split(split: sources.Split, step: Step) -> pd.DataFrame:
     table = reduced(*np.concatenate(found, axis=1))
     path = passages_path(step.folder, split.key)
     with checkpoint.written(path) as file:
-        np.save(file, table)
+        checkpoint.save_array(file, table)
     figures = {"documents": documents, "n_bytes": n_bytes, "passages": int(table[2].sum())}
     return finish_task(step.folder, step.fingerprint, split.key, [path], figures, COUNTED)
 
@@ -129,7 +129,7 @@ def write_ranges(rows: pd.DataFrame, folder: Path) -> pd.DataFrame:
         table = table[:, table[2] > 1]
         if table.shape[1]:
             with checkpoint.written(folder / repeated_passages.range_name(int(number))) as file:
-                np.save(file, table[:2])
+                checkpoint.save_array(file, table[:2])
         summaries.append({"range": number, "passages": table.shape[1], "occurrences": int(table[2].sum())})
     return pd.DataFrame(summaries, columns=SUMMARY.columns).astype(SUMMARY.dtypes)
 
@@ -221,5 +221,5 @@ def _repeated(run: "Run", folder: Path, paths: list[Path], passages: int) -> pd.
     counts = np.zeros(ranges, np.int64)
     counts[found["range"].to_numpy()] = found["passages"].to_numpy()
     with checkpoint.written(folder / repeated_passages.RANGES) as file:
-        np.save(file, counts)
+        checkpoint.save_array(file, counts)
     return found

@@ -100,7 +100,7 @@ def merge_tables(tables: list[np.ndarray]) -> np.ndarray:
 def written(table: np.ndarray, path: Path) -> Path:
     """Write the flags of a table, and say where."""
     with checkpoint.written(path) as file:
-        np.save(file, repeats.twice(table))
+        checkpoint.save_array(file, repeats.twice(table))
     return path
 
 

@@ -157,7 +157,7 @@ def write_sets(wanted: Wanted, how: Shingled) -> pd.DataFrame:
     }
     for what, array in arrays.items():
         with checkpoint.written(how.path(wanted.split, what)) as file:
-            np.save(file, array)
+            checkpoint.save_array(file, array)
     return pd.DataFrame({"documents": [len(wanted.rows)]})
 
 
