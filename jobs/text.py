@@ -7,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+LONGEST_CHARACTER = 4  # bytes in UTF-8
+
 
 def text_buffers(text: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """The bytes uint8[n] and offsets int64[d + 1] of a large_string array, without copying."""
@@ -14,6 +16,17 @@ def text_buffers(text: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     window = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
     everything = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
     return everything[window[0] : window[-1]], window - window[0]
+
+
+def heads(data: np.ndarray, offsets: np.ndarray, n_bytes: int | None) -> np.ndarray:
+    """int64[d], where the whole characters within each document's first bytes end; without a limit, the document."""
+    if n_bytes is None:
+        return offsets[1:]
+    ends = np.minimum(offsets[:-1] + n_bytes, offsets[1:])
+    for _ in range(LONGEST_CHARACTER - 1):
+        cut = np.flatnonzero(ends < offsets[1:])
+        ends[cut] -= data[ends[cut]] & 0xC0 == 0x80
+    return ends
 
 
 def text_hashes(data: np.ndarray, offsets: np.ndarray) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Four machine operations that Numba has no name for, written in LLVM's language.
+"""Machine operations that Numba has no name for, written in LLVM's language.
 
 They assume a little-endian machine, which Numba's supported platforms are.
 """
@@ -8,6 +8,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+LANES = 16
 
 _U64 = ir.IntType(64)
 _U128 = ir.IntType(128)
@@ -36,6 +38,47 @@ def byte_swap(typing_context: Any, value: types.Integer) -> Any:
 
 
 @intrinsic
+def count_bits(typing_context: Any, value: types.Integer) -> Any:
+    """How many bits of a uint64 are set."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), emit
+
+
+@intrinsic
+def first_bit(typing_context: Any, value: types.Integer) -> Any:
+    """Place of the lowest set bit of a uint64 that is not 0."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.uint64(types.uint64), emit
+
+
+@intrinsic
+def separators(typing_context: Any, array: types.Array, index: types.Integer) -> Any:
+    """Which of the 64 bytes from ``array[index]`` on, a contiguous uint8 array, are NUL or ASCII's white space."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = ir.VectorType(ir.IntType(8), 64)
+
+        def every(byte: int) -> Any:
+            return ir.Constant(lanes, [byte] * 64)
+
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), lanes.as_pointer())
+        found = builder.load(place, align=1)
+        blank = builder.icmp_unsigned("==", found, every(ord(" ")))
+        none = builder.icmp_unsigned("==", found, every(0))
+        control = builder.icmp_unsigned("<", builder.sub(found, every(ord("\t"))), every(5))  # \t\n\v\f\r
+        return builder.bitcast(builder.or_(builder.or_(blank, none), control), _U64)
+
+    return types.uint64(array, types.intp), emit
+
+
+@intrinsic
 def multiply_fold(typing_context: Any, a: types.Integer, b: types.Integer) -> Any:
     """XOR of the two halves of the 128-bit product of two uint64."""
 
@@ -45,6 +88,56 @@ def multiply_fold(typing_context: Any, a: types.Integer, b: types.Integer) -> An
         return builder.xor(builder.trunc(product, _U64), builder.trunc(high, _U64))
 
     return types.uint64(types.uint64, types.uint64), emit
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: types.Array, index: types.Integer) -> Any:
+    """Ask for the memory of ``array[index]``, a contiguous array, without waiting for it."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        byte, i32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, i32, i32, i32])
+        )
+        place = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        read, into_all_caches, data_cache = 0, 3, 1
+        builder.call(function, [place, *(ir.Constant(i32, n) for n in (read, into_all_caches, data_cache))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), emit
+
+
+@intrinsic
+def add_floats(
+    typing_context: Any, target: types.Array, index: types.Integer, source: types.Array, byte: types.Integer
+) -> Any:
+    """Add `LANES` float32 that lie at a byte of a contiguous array to ``target[index]`` and those behind it."""
+    return types.void(target, types.intp, source, types.intp), _add_floats(LANES)
+
+
+@intrinsic
+def add_float(
+    typing_context: Any, target: types.Array, index: types.Integer, source: types.Array, byte: types.Integer
+) -> Any:
+    """Add the float32 that lies at a byte of a contiguous array to ``target[index]``."""
+    return types.void(target, types.intp, source, types.intp), _add_floats(1)
+
+
+def _add_floats(lanes: int) -> Any:
+    pointer, size = ir.VectorType(ir.FloatType(), lanes).as_pointer(), 4
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, source = (
+            context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 2)
+        )
+        to = builder.bitcast(builder.gep(target, [args[1]]), pointer)
+        begin = builder.bitcast(source, ir.IntType(8).as_pointer())
+        added = builder.load(builder.bitcast(builder.gep(begin, [args[3]]), pointer), align=1)
+        builder.store(builder.fadd(builder.load(to, align=size), added), to, align=size)
+        return context.get_dummy_value()
+
+    return emit
 
 
 def _load(width: int) -> Any:

