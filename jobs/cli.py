@@ -3,11 +3,15 @@
 import argparse
 import contextlib
 import errno
+import importlib
+import json
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from jobs.errors import UserError, said
 
@@ -25,6 +29,9 @@ COMMANDS = {
     "whatif": "say what other thresholds would remove from a finished run",
     "feed": "say whether the loader feeds the GPU: tokens/s eaten, tokens/s served here",
     "contamination": "look for an evaluation set in a finished run",
+    "report": "make the report's page again, or compare the reports of two finished runs",
+    "reference": "print every setting with its type, default and meaning",
+    "peek": "show documents with why each was kept or dropped",
     "trace": "name the document that a token of a shard comes from",
 }
 
@@ -44,6 +51,17 @@ examples:
 """
 
 
+def module_of(command: str) -> Any:
+    """The module with a command's `parser` and `main`: its own, or `command` in its package."""
+    module = importlib.import_module(f"jobs.{command}")
+    return module if hasattr(module, "parser") else importlib.import_module(f"jobs.{command}.command")
+
+
+def presets() -> list[str]:
+    """Names of the built-in presets."""
+    return sorted(path.stem for path in (Path(__file__).parent / "presets").glob("*.yaml"))
+
+
 def run_parser(
     jobs: Iterable[str], program: str = "python -m jobs.run", description: str | None = None
 ) -> argparse.ArgumentParser:
@@ -54,13 +72,13 @@ def run_parser(
         epilog=RUN_EXAMPLES if description is None else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    presets = ", ".join(sorted(path.stem for path in (Path(__file__).parent / "presets").glob("*.yaml")))
     add = parser.add_argument
     add(
         "--config",
         default="sample",
         metavar="PRESET|FILE[,…]",
-        help=f"presets ({presets}) or YAML files with commas between, each over those before (default: sample)",
+        help=f"presets ({', '.join(presets())}) or YAML files with commas between, each over those before "
+        "(default: sample)",
     )
     add("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings",
         help="one setting, such as length.min_tokens=128 or sources.0.path=data; repeatable, YAML values")  # fmt: skip
@@ -93,6 +111,13 @@ def run_parser(
         metavar="N",
         help="unreadable files that do not fail the run (default: 0)",
     )
+    loudness = parser.add_mutually_exclusive_group()
+    loudness.add_argument(
+        "--quiet", action="store_true", help="print what is wrong and the result, and nothing else"
+    )
+    loudness.add_argument("--verbose", action="store_true", help="print which jobs were done before, too")
+    add("--log-format", choices=("text", "json"), default="text",
+        help="json: an object a line, with progress in numbers, for programs (default: text)")  # fmt: skip
     return parser
 
 
@@ -107,30 +132,40 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which a scheduler of jobs or a container sends; it stops a command as Ctrl-C does."""
 
 
-def guarded(main: Callable[[], int], commits: bool = False) -> int:
+def guarded(main: Callable[[], int], commits: bool = False, log_format: str = "text") -> int:
     """Run a command: a user's mistake is one sentence on standard error and status 2, without a traceback.
 
-    A command that `commits` says that what it committed stays when it is stopped or the disk is full.
+    A command that `commits` says that what it committed stays when it is stopped or the disk is full. With
+    `log_format` json the sentence stands in an object.
     """
+
+    def say(sentence: str, kind: str = "error: ") -> None:
+        record = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "level": "error",
+            "text": sentence,
+        }
+        print(json.dumps(record) if log_format == "json" else f"{kind}{sentence}", file=sys.stderr)
+
     stays = "; what is committed stays, and the same command continues from there" if commits else ""
     try:
         with _terminated_in_words():
             return main()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(str(error))
         return 2
     except OSError as error:
         kept = stays if error.errno in _OUT_OF_ROOM else ""
         where = f": {error.filename}" if error.filename else ""
-        print(f"error: {error.strerror or error}{where}{kept}", file=sys.stderr)
+        say(f"{error.strerror or error}{where}{kept}")
         return 2
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in STORES:
             raise
-        print(f"error: a store failed: {said(error)}{stays}", file=sys.stderr)
+        say(f"a store failed: {said(error)}{stays}")
         return 2
     except KeyboardInterrupt as stop:
-        print(f"stopped{stays}", file=sys.stderr)
+        say(f"stopped{stays}", kind="")
         return 128 + (signal.SIGTERM if isinstance(stop, Terminated) else signal.SIGINT)
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PrivateAttr, ValidationE
 
 from jobs import ledger
 from jobs.errors import UserError
+from jobs.models import KINDS
 from jobs.settings.classifiers import Classifier, columns_of, refuse_empty_range
 from jobs.settings.contamination import Contamination
 from jobs.settings.duplicates import ExactDuplicates, Keep, RepeatedPassages, Scope, UrlDuplicates
@@ -127,7 +128,7 @@ class Language(Section):
     keep: Annotated[tuple[str, ...], BeforeValidator(_codes)] = Field(
         (), description="en, eng and English mean one thing; empty: all languages"
     )
-    min_score: float = Field(0.65, ge=0, le=1)
+    min_score: float = Field(0.65, ge=0, le=1, description="of the language, for a document to be kept")
     prefix: Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)] | None = Field(
         None, description="bytes of a document that are looked at; absent: all"
     )
@@ -145,8 +146,10 @@ class Source(Section):
     `packages` is the built-in corpus: the documentation of the installed packages this project depends on.
     """
 
-    name: Name
-    format: Literal["parquet", "jsonl", "text", "arrow", "warc", "packages"] = "parquet"
+    name: Name = Field(description="part of every document's identity: another name makes other documents")
+    format: Literal["parquet", "jsonl", "text", "arrow", "warc", "packages"] = Field(
+        "parquet", description="packages is the built-in corpus"
+    )
     path: str | None = Field(None, description="a file, a folder, a glob or an fsspec URL")
     columns: Annotated[dict[str, str], BeforeValidator(_without_null)] = Field(
         default_factory=dict,
@@ -273,7 +276,7 @@ class Source(Section):
             "classifiers": tuple(
                 one.model_copy(
                     update={
-                        "model": _absolute(one.model),
+                        "model": _absolute(one.model) if KINDS[one.kind].in_file else one.model,
                         "head": one.head and _absolute(one.head),
                         "sentencepiece": one.sentencepiece and _absolute(one.sentencepiece),
                     }
@@ -323,11 +326,11 @@ class Splits(Section):
 class TokenizerTraining(Section):
     """A byte-level BPE trained on a keyed sample of the sources (Seed: 32,768 ids, `<|endoftext|>` is 0)."""
 
-    vocab_size: int = Field(32_768, ge=257, le=2**31 - 1)
+    vocab_size: int = Field(32_768, ge=257, le=2**31 - 1, description="ids, that of the end of text included")
     sample_bytes: Bytes = Field(
         26_000_000, description="text to train on, about: a keyed sample of at most half of the documents"
     )
-    seed: Seed = 2
+    seed: Seed = Field(2, description="of the sample")
 
 
 class Tokenizer(Section):
@@ -335,8 +338,10 @@ class Tokenizer(Section):
 
     path: str | None = Field(None, description="a tokenizer.json or a tiktoken ranks file; absent: train one")
     pattern: Literal["r50k", "cl100k", "o200k"] | None = Field(None, description="for a tiktoken ranks file")
-    end_of_text: str = Field("<|endoftext|>", min_length=1)
-    engine: Literal["auto", "gigatoken", "reference"] = "auto"
+    end_of_text: str = Field("<|endoftext|>", min_length=1, description="the token that ends each document")
+    engine: Literal["auto", "gigatoken", "reference"] = Field(
+        "auto", description="auto: the faster gigatoken where it can; both give the same ids"
+    )
     check_share: float = Field(0.002, ge=0, le=1, description="documents re-encoded with the reference")
     train: TokenizerTraining = Field(
         TokenizerTraining(), description="how one is trained where path is absent"
@@ -355,9 +360,9 @@ class NearDuplicates(Section):
     enabled: bool = True
     scope: Scope = Field("corpus", description="crawl is FineWeb's choice")
     ngram: int = Field(5, ge=1, le=64, description="words in a shingle")
-    hashes: int = Field(112, ge=1, le=MOST_HASHES)
-    bands: int = Field(14, ge=1)
-    rows: int = Field(8, ge=1)
+    hashes: int = Field(112, ge=1, le=MOST_HASHES, description="MinHash values in a signature: bands × rows")
+    bands: int = Field(14, ge=1, description="two documents are candidates if one of their bands is equal")
+    rows: int = Field(8, ge=1, description="values in a band; `python -m jobs.bands` recommends both")
     hash_seed: Seed = Field(42, description="of the hash functions")
     verify: Literal["none", "signature", "exact"] = Field(
         "none",
@@ -403,7 +408,7 @@ class Length(Section):
 class Order(Section):
     """One seeded permutation of whole documents (Seed: 1337)."""
 
-    seed: Seed = 1337
+    seed: Seed = Field(1337, description="of the permutation")
 
 
 class Validation(Section):
@@ -459,7 +464,9 @@ class Shards(Section):
         ge=1,
         description="no shard is shorter unless its whole split is: 8 ranks × B 16 × T 1,024 + 1",
     )
-    dtype: Literal["auto", "uint16", "uint32"] = "auto"
+    dtype: Literal["auto", "uint16", "uint32"] = Field(
+        "auto", description="auto: the smallest that holds the ids"
+    )
     formats: tuple[Format, ...] = Field(
         ("llmc",),
         min_length=1,
@@ -501,10 +508,10 @@ class Report(Section):
 class SCurve(Section):
     """The seed's experiment: held-out documents, copies with a share of words replaced, flagged or not."""
 
-    documents: int = Field(600, ge=1)
-    copies: int = Field(20, ge=1)
+    documents: int = Field(600, ge=1, description="a keyed sample")
+    copies: int = Field(20, ge=1, description="of each")
     max_replaced: float = Field(0.12, gt=0, le=1, description="share of a copy's words replaced, at most")
-    seed: Seed = 0
+    seed: Seed = Field(0, description="of the sample and the copies")
 
 
 class Config(Section):

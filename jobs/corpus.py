@@ -442,8 +442,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         return build(job.folder, told=meter.advance)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """`python -m jobs.corpus DIR`."""
+def parser() -> argparse.ArgumentParser:
+    """The command line of `python -m jobs.corpus`."""
     parser = argparse.ArgumentParser(
         prog="python -m jobs.corpus",
         description="Write the built-in corpus, the documentation of the packages shardmill depends on, as Parquet "
@@ -452,7 +452,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "folder", metavar="DIR", help="where to write; new, empty, or written by this command"
     )
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m jobs.corpus DIR`."""
+    options = parser().parse_args(arguments)
     return guarded(lambda: write(folders.reached(options.folder)))
 
 

@@ -165,7 +165,18 @@ def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":
     out
         The run's output folder, or its URL.
     columns
-        Which columns to read; all by default.
+        Which columns to read; all by default. A column of its own is all that is read of a file.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame
+        In the order of source, path and record, with Arrow's types, so that what is missing is null and integers stay
+        integers. `docs/ledger.md` says what each column holds.
+
+    Raises
+    ------
+    UserError
+        The output holds no ledger, or it has no such column.
     """
     import dask.dataframe as dd
     import pyarrow.parquet as pq
@@ -178,6 +189,8 @@ def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":
     with folders.opened(paths[0]) as first:
         schema = pq.read_schema(first)
     wanted = columns or schema.names
+    if unknown := [name for name in wanted if name not in schema.names]:
+        raise UserError(f"the ledger of {out} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
     meta = frame(schema.empty_table().select(wanted))
     return dd.from_map(_read_file, paths, columns=wanted, meta=meta, label="read-ledger")
 

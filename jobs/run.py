@@ -1,6 +1,7 @@
 """The main job: the order of the jobs, what was done before, and what is said at the end."""
 
 import argparse
+import contextlib
 import importlib
 import json
 import sys
@@ -39,10 +40,15 @@ JOBS = {
 }
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line of `python -m jobs.run`."""
+    return run_parser(JOBS)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """`python -m jobs.run`."""
-    options = run_parser(JOBS).parse_args(arguments)
-    return guarded(lambda: execute(options, options.until), commits=True)
+    options = parser().parse_args(arguments)
+    return guarded(lambda: execute(options, options.until), commits=True, log_format=options.log_format)
 
 
 def execute(options: argparse.Namespace, until: str | None = None) -> int:
@@ -77,13 +83,15 @@ def prepare(options: argparse.Namespace) -> "Run":
     if options.against:
         settings.append(f"against={json.dumps(options.against)}")
     resolved = config.load(options.config, settings)
-    from jobs.runtime.console import Console
+    from jobs.runtime.console import Console, Level
     from jobs.runtime.context import Run
     from jobs.runtime.folders import reached
 
     stem = "-".join(Path(name).stem for name in config.names(options.config))
     out = reached(options.output or Path("out") / stem)
-    run = Run(resolved, out, Console(), options.scheduler, options.workers, options.memory_limit)
+    level: Level = "quiet" if options.quiet else "verbose" if options.verbose else "normal"
+    console = Console(level=level, log_format=options.log_format)
+    run = Run(resolved, out, console, options.scheduler, options.workers, options.memory_limit)
     run.refuse_contradictions()
     return run
 
@@ -116,23 +124,45 @@ def run_jobs(run: "Run", until: str | None) -> list[str]:
     remove_asides(run.out)
     run.console.line(f"output           {run.out}")
     say_banding(run)
-    did = []
-    for name, module in jobs_of(run):
+    did: list[str] = []
+    jobs = jobs_of(run)
+    for number, (name, module) in enumerate(jobs, 1):
+        run.console.place = f"{number}/{len(jobs)}"
         if name == "inventory":  # the first after the corpus is there
             run.refuse_impossible_sizes()
         run.fingerprints[name] = module.job_fingerprint(run)
         checkpoint = run.checkpoint(name)
         if checkpoint.manifest() is None:
             folders.remove([run.out / MANIFEST])  # no finished run from here on until the end
-            with cost.measured(run) as spent:
-                figures = module.run(run, checkpoint)
+            try:
+                with cost.measured(run) as spent:
+                    figures = module.run(run, checkpoint)
+            except KeyboardInterrupt:
+                say_what_stays(run, name, number - 1)
+                raise
             checkpoint.commit(figures, spent)
             did.append(name)
+        else:
+            run.console.detail(f"{name:<16} done before, under fingerprint {run.fingerprints[name]}")
         if name == until:
             break
     if until is None:
         write_manifest(run)
     return did
+
+
+def say_what_stays(run: "Run", name: str, done: int) -> None:
+    """At once when a job is stopped, since its workers take a while to end."""
+    from jobs.runtime import folders
+    from jobs.runtime.checkpoint import TASKS
+    from jobs.runtime.console import counted
+
+    with contextlib.suppress(Exception):  # a store that does not answer must not hide that it was stopped
+        tasks = sum(path.parent.name == TASKS for path in folders.files(run.out / name))
+        parts = f", and {counted(tasks, 'task')} of it" if tasks else ""
+        run.console.problem(
+            f"stopping in {name}: {counted(done, 'job')} before it are committed{parts}; ending workers"
+        )
 
 
 def say_banding(run: "Run") -> None:
@@ -188,7 +218,7 @@ def conclude(run: "Run", did: list[str], seconds: float) -> int:
     bad, allowed = run.bad_files(), run.config.allow_bad_files
     run.console.line()
     for path, reason in bad.items():
-        run.console.line(f"unreadable: {path}: {reason}", style="red")
+        run.console.problem(f"unreadable: {path}: {reason}")
     ended = [_ended(did, problems)]
     if len(bad) > allowed:
         ended.append(
@@ -196,9 +226,8 @@ def conclude(run: "Run", did: list[str], seconds: float) -> int:
             "what could be read is in the shards"
         )
     failed = bool(problems) or len(bad) > allowed
-    run.console.line(
-        f"{run.out}: {', '.join(ended)}; {seconds:,.0f} s; report in report/index.html",
-        style="red" if failed else None,
+    run.console.result(
+        f"{run.out}: {', '.join(ended)}; {seconds:,.0f} s; report in report/index.html", failed=failed
     )
     return int(failed)
 
@@ -216,7 +245,7 @@ def dry_run(run: "Run") -> int:
     splits_known = not run.has_built_in_corpus or (run.out / "corpus" / "manifest.json").exists()
     if splits_known:
         run.say_what_is_there()
-    print(yaml.safe_dump(_said_once(run.config), sort_keys=False, allow_unicode=True))
+    print(yaml.safe_dump(said_once(run.config), sort_keys=False, allow_unicode=True))
     if splits_known:
         print(f"splits: {len(run.splits):,} of {len(run.inventory.files):,} files")
         for split in run.splits:
@@ -236,7 +265,7 @@ def dry_run(run: "Run") -> int:
     return 0
 
 
-def _said_once(config: "Config") -> dict[str, Any]:
+def said_once(config: "Config") -> dict[str, Any]:
     """The configuration; of a source only what it does not have from the whole run."""
     from jobs.config import STEPS
 

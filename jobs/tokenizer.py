@@ -4,6 +4,7 @@
 texts that it was trained on: a reference set, which validation must not overlap.
 """
 
+import argparse
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,16 +195,25 @@ def draw_sample(run: "Run") -> tuple[pd.DataFrame, bool]:
     return drawn, all_there_is
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line of `python -m jobs.tokenizer`."""
+    from jobs import cli
+    from jobs import run as main_job
+
+    return cli.run_parser(
+        main_job.JOBS, "python -m jobs.tokenizer", "Train a tokenizer on a sample of the sources, and stop."
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """`python -m jobs.tokenizer`: the main job up to the tokenizer."""
     from jobs import cli
     from jobs import run as main_job
 
-    parser = cli.run_parser(
-        main_job.JOBS, "python -m jobs.tokenizer", "Train a tokenizer on a sample of the sources, and stop."
+    options = parser().parse_args(arguments)
+    return cli.guarded(
+        lambda: main_job.execute(options, until=NAME), commits=True, log_format=options.log_format
     )
-    options = parser.parse_args(arguments)
-    return cli.guarded(lambda: main_job.execute(options, until=NAME), commits=True)
 
 
 if __name__ == "__main__":

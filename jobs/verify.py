@@ -52,7 +52,7 @@ def verify(out: Path, console: Console) -> list[str]:
                 problems.extend(check(output))
                 meter.advance()
     for problem in problems:
-        console.line(f"verify: {problem}", style="red")
+        console.problem(f"verify: {problem}")
     if not problems:
         console.line(
             "verify           checksums, headers, counts, places, texts and validation are as they should be"

@@ -27,6 +27,8 @@ class Kind(NamedTuple):
         Whether scores are grades from 0 to 5, so that the rounded one is of use.
     buckets
         Whether scores are perplexities and each model knows percentiles of them, `Model.percentiles`.
+    in_file
+        Whether `model` is a file or folder.
     """
 
     module: str
@@ -34,6 +36,7 @@ class Kind(NamedTuple):
     optional: tuple[str, ...] = ()
     whole_grades: bool = False
     buckets: bool = False
+    in_file: bool = True
 
 
 KINDS = {
@@ -42,6 +45,7 @@ KINDS = {
     "embeddings": Kind("jobs.models.embeddings", optional=("head", "device"), whole_grades=True),
     "ngram": Kind("jobs.models.ngram", optional=("percentiles",), buckets=True),
     "kenlm": Kind("jobs.models.kenlm", optional=("sentencepiece", "percentiles")),
+    "function": Kind("jobs.models.function", optional=("options",), in_file=False),
 }
 
 

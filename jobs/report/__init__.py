@@ -23,6 +23,7 @@ from jobs.runtime.console import Console
 from kernels import packing, permutation, shingles
 
 if TYPE_CHECKING:
+    from jobs.config import Config
     from jobs.runtime.context import Run
 
 NAME = "report"
@@ -582,7 +583,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         looked_at = ledger.read(run.out, examples.COLUMNS).map_partitions(
             examples.sampled, of_each=config.report.examples, meta=examples.SAMPLED
         )
-        found = examples.sampled(gather(run.client, looked_at, meter), config.report.examples)
+        found = examples.sampled(gather(run.client, looked_at, meter, counted=()), config.report.examples)
     steps, unbalanced = funnel(tallied), balance.worst(unlike)
     encoded = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)][["n_bytes", "n_tokens"]].sum()
     validation = run.figures("validation")
@@ -635,14 +636,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "files_with_unreadable_records": run.figures("annotate")["files_with_unreadable_records"],
     }
     checkpoint.write_json(job.folder / FILE, content)
-    page.write(
-        job.folder,
-        f"What became of {', '.join(source.name for source in run.sources)}",
-        content,
-        config.near_duplicates.model_dump(),
-        examples.in_order(examples.with_excerpts(found, run.texts)),
-        pairs_shown,
-    )
+    write_page(job.folder, config, content, examples.with_excerpts(found, run.texts), pairs_shown)
     return {
         "funnel": steps,
         "out_of_proportion": unbalanced,
@@ -650,6 +644,19 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "against": content["against"],
         "contamination": contamination.summary(run.figures("contamination")),
     }
+
+
+def write_page(
+    folder: Path,
+    config: "Config",
+    content: dict[str, Any],
+    documents: dict[str, list[dict[str, Any]]],
+    pairs: list[parts.Pair],
+) -> None:
+    """Write the page and the files beside it; `documents` are by fate, in any order."""
+    title = f"What became of {', '.join(source.name for source in config.sources)}"
+    near = config.near_duplicates.model_dump()
+    page.write(folder, title, content, near, examples.in_order(documents), pairs)
 
 
 def read(out: str | Path) -> dict[str, Any]:

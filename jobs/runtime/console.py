@@ -1,20 +1,28 @@
-"""What a person sees while jobs run: bars on a terminal, plain lines anywhere else."""
+"""What a person sees while jobs run: bars on a terminal, plain lines anywhere else, or JSON for a program."""
 
 import contextlib
+import json
+import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import TextIO
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TextIO
 
+from rich.cells import cell_len
 from rich.console import Console as RichConsole
 from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TaskProgressColumn, TextColumn
 from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
 LINE_EVERY = 10.0  # seconds between two lines about one job, off a terminal
+NARROW = 60  # columns; below, a bar has no room for its rate
+HANGING = "  "  # before what goes on from the line above
+
+Level = Literal["quiet", "normal", "verbose"]
 
 
 def counted(count: int, noun: str) -> str:
@@ -48,11 +56,21 @@ class Meter:
         """Since the job started."""
         return time.perf_counter() - self.started
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the job ends, if its other tasks take as long as those so far; None before the first is done."""
+        return self.seconds / self.done * (self.tasks - self.done) if self.done else None
+
+    def handled(self) -> tuple[int, int]:
+        """Documents and bytes of text so far; in proportion to the tasks where these do not count themselves."""
+        share = self.done / max(self.tasks, 1)
+        return self.documents or round(share * self.all_documents), self.n_bytes or round(
+            share * self.all_bytes
+        )
+
     def rate(self) -> str:
         """Throughput in the units a person compares."""
-        seconds, share = max(self.seconds, 1e-6), self.done / max(self.tasks, 1)
-        documents = self.documents or share * self.all_documents
-        n_bytes = self.n_bytes or share * self.all_bytes
+        seconds, (documents, n_bytes) = max(self.seconds, 1e-6), self.handled()
         rates = []
         if documents:
             rates.append(f"{documents / seconds:,.0f} documents/s")
@@ -60,58 +78,151 @@ class Meter:
             rates.append(f"{n_bytes / seconds / 1e6:,.1f} MB/s")
         return ", ".join(rates)
 
+    def figures(self) -> dict[str, Any]:
+        """What a program is told of it."""
+        documents, n_bytes = self.handled()
+        return {
+            "job": self.name,
+            "done": self.done,
+            "tasks": self.tasks,
+            "unit": self.unit,
+            "documents": documents,
+            "bytes": n_bytes,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def breaks(line: str, width: int) -> list[int]:
+    """Where a line goes on in another one, so that each fits the width unless a single word does not."""
+    places, used = list[int](), 0
+    for word in re.finditer(r"\S+\s*|\s+", line):
+        if used and used + cell_len(word[0].rstrip()) > width:
+            places.append(word.start())
+            used = len(HANGING)
+        used += cell_len(word[0])
+    return places
+
 
 class Console:
-    """The terminal, or a pipe or file, that a run speaks to."""
+    """The terminal, or a pipe or file, that a run speaks to.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    Parameters
+    ----------
+    stream
+        Where to; standard output by default.
+    level
+        `quiet` prints what is wrong and the result, `verbose` details as well.
+    log_format
+        `json` prints an object a line, with `time`, `event` and `level`: `line`, `table`, `progress` and `job`, which
+        have documents, bytes and seconds as numbers.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        level: Level = "normal",
+        log_format: Literal["text", "json"] = "text",
+    ) -> None:
         self._rich = RichConsole(file=stream or sys.stdout, highlight=False, soft_wrap=True)
+        self._level, self._json = level, log_format == "json"
         self._noticed: set[str] = set()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
+        self.place = ""  # of the job that runs, among those of the run, such as 3/12
 
     @property
     def is_terminal(self) -> bool:
         """Whether bars and colours make sense."""
-        return self._rich.is_terminal
+        return self._rich.is_terminal and not self._json
 
     def line(self, text: str = "", style: str | None = None) -> None:
         """Print one line; what looks like markup in it is printed as it is."""
-        self._rich.print(Text(text, style=style or ""))
+        if self._level != "quiet":
+            self._say(text, style, "info")
+
+    def detail(self, text: str) -> None:
+        """Print what only a verbose run says."""
+        if self._level == "verbose":
+            self._say(text, "dim", "debug")
+
+    def result(self, text: str, failed: bool = False) -> None:
+        """Print how a command ended, also where it is quiet."""
+        self._say(text, "red" if failed else None, "error" if failed else "info")
+
+    def problem(self, text: str) -> None:
+        """Print what is wrong, also where it is quiet."""
+        self._say(text, "red", "error")
 
     def warn(self, text: str) -> None:
         """Print a warning, once however often it is given."""
         if text not in self._noticed:
             self._noticed.add(text)
-            self.line(f"warning: {text}", style="yellow")
+            self._say(f"warning: {text}", "yellow", "warning")
+
+    def styled(self, parts: Iterable[tuple[str, str]]) -> None:
+        """Print one line whose parts have styles of their own."""
+        if self._level != "quiet":
+            self._print(Text.assemble(*parts))
+
+    def _say(self, text: str, style: str | None, level: str) -> None:
+        if not self._json:
+            self._print(Text(text, style=style or ""))
+        elif text:
+            self._event("line", level, text=text.removeprefix("warning: "))
+
+    def _event(self, event: str, level: str, **content: Any) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        record = {"time": now, "level": level, "event": event, **content}
+        self._rich.file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        self._rich.file.flush()
+
+    def _print(self, text: Text) -> None:
+        """Whole lines off a terminal; on one, broken between words, so that a path or URL stays in one piece."""
+        for line in text.split("\n", allow_blank=True):
+            places = breaks(line.plain, self._rich.width) if self._rich.is_terminal else []
+            for i, part in enumerate(line.divide(places)):
+                part.rstrip()
+                self._rich.print(Text.assemble(HANGING, part) if i else part)
 
     @contextlib.contextmanager
     def job(self, name: str, tasks: int, unit: str, documents: int = 0, n_bytes: int = 0) -> Iterator[Meter]:
         """Show a job of `tasks` tasks; `unit` names what one task handles; see `Meter` for the rest."""
         meter = Meter(self, name, tasks, unit, documents, n_bytes)
-        if self.is_terminal:
-            with Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                TaskProgressColumn(),
-                TextColumn("{task.fields[rate]}"),
-                TimeRemainingColumn(),
-                console=self._rich,
-                transient=True,
-            ) as self._progress:
-                self._task = self._progress.add_task(f"{name:<16}", total=tasks, rate="")
-                yield meter
-            self._progress = None
-        else:
-            with self._lines(meter):
-                yield meter
+        with self._bar(meter) if self.is_terminal and self._level != "quiet" else self._lines(meter):
+            yield meter
+        if self._json:
+            if self._level != "quiet":
+                self._event("job", "info", place=self.place, **meter.figures())
+            return
         rate = meter.rate()
         done = counted(tasks, unit.removesuffix("s"))
         self.line(f"{name:<16} {done} in {meter.seconds:.1f} s" + (f" ({rate})" if rate else ""))
 
+    @contextlib.contextmanager
+    def _bar(self, meter: Meter) -> Iterator[None]:
+        narrow = self._rich.width < NARROW
+        columns: list[ProgressColumn] = [TextColumn("{task.description}"), TaskProgressColumn()]
+        if not narrow:
+            columns[1:1] = [BarColumn(bar_width=max(6, min(24, self._rich.width - 66)))]
+            columns.append(TextColumn("{task.fields[rate]}"))
+        columns.append(TextColumn("{task.fields[left]}"))
+        name = f"{self.place} {meter.name}".lstrip()
+        try:
+            with Progress(*columns, console=self._rich, transient=True) as self._progress:
+                self._task = self._progress.add_task(name, total=meter.tasks, rate="", left="")
+                yield
+        finally:
+            self._progress = None
+
     def _moved(self, meter: Meter) -> None:
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, completed=meter.done, rate=meter.rate())
+            left = meter.seconds_left
+            self._progress.update(
+                self._task,
+                completed=meter.done,
+                rate=meter.rate().replace("documents", "docs"),
+                left="" if left is None else f"{timedelta(seconds=round(left))} left",
+            )
 
     @contextlib.contextmanager
     def _lines(self, meter: Meter) -> Iterator[None]:
@@ -120,8 +231,7 @@ class Console:
 
         def speak() -> None:
             while not ended.wait(LINE_EVERY):
-                rate = meter.rate() or f"{meter.seconds:,.0f} s so far"
-                self.line(f"{meter.name:<16} {meter.done:,} of {meter.tasks:,} {meter.unit}, {rate}")
+                self._progress_line(meter)
 
         speaker = threading.Thread(target=speak, daemon=True)
         speaker.start()
@@ -131,8 +241,26 @@ class Console:
             ended.set()
             speaker.join()
 
+    def _progress_line(self, meter: Meter) -> None:
+        left = meter.seconds_left
+        if self._json and self._level != "quiet":
+            seconds_left = None if left is None else round(left, 1)
+            self._event("progress", "info", place=self.place, **meter.figures(), seconds_left=seconds_left)
+            return
+        told = [meter.rate() or f"{meter.seconds:,.0f} s so far"]
+        told += [f"{timedelta(seconds=round(left))} left"] if left else []
+        self.line(f"{meter.name:<16} {meter.done:,} of {meter.tasks:,} {meter.unit}, {', '.join(told)}")
+
     def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print a table, first column to the left and the others, numbers, to the right; never cut to the width."""
+        """Print a table, first column to the left and the others, numbers, to the right.
+
+        It is never cut to the width. On a terminal too narrow for it, each row is a few lines.
+        """
+        if self._level == "quiet":
+            return
+        if self._json:
+            self._event("table", "info", title=title, columns=list(header), rows=[list(row) for row in rows])
+            return
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for i, name in enumerate(header):
             table.add_column(name, justify="left" if i == 0 else "right", no_wrap=True)
@@ -140,5 +268,17 @@ class Console:
             table.add_row(*(Text(cell) for cell in row))
         unlimited = self._rich.options.update(max_width=10_000)
         width = Measurement.get(self._rich, unlimited, table).maximum
+        if self._rich.is_terminal and width > self._rich.width:
+            self._stacked(title, header, rows)
+            return
         for line in self._rich.render_lines(table, unlimited.update(width=width)):
             self._rich.print(Segments([*line, Segment.line()]), end="")
+
+    def _stacked(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Each row as its first cell, with what it has under each heading below."""
+        if title:
+            self._print(Text(title, style="italic"))
+        for first, *rest in rows:
+            self._print(Text(first.strip(), style="bold"))
+            named = (f"{name} {cell}".strip() for name, cell in zip(header[1:], rest, strict=True) if cell)
+            self._print(Text(HANGING + ", ".join(named)))

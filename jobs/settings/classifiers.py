@@ -1,7 +1,7 @@
 """Classifiers of a source: a model, what its score is called, and which scores are kept."""
 
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveFloat, model_validator
 
@@ -17,8 +17,11 @@ class Classifier(Section):
     """
 
     name: Name = Field(description="of the column NAME_score and of the fate classifier.NAME")
-    kind: str
-    model: str = Field(description="the model's file, or the folder of an embedding model")
+    kind: str = Field(description=f"one of {', '.join(KINDS)}")
+    model: str = Field(
+        description="the model's file, or the folder of an embedding model; function: package.module:function, or an "
+        "entry point of shardmill.filters"
+    )
     label: str | None = Field(None, description="fasttext: the label whose probability is the score")
     head: str | None = Field(
         None, description="embeddings: the file of a linear head, where the model's folder has none"
@@ -32,6 +35,7 @@ class Classifier(Section):
     percentiles: tuple[PositiveFloat, PositiveFloat] | None = Field(
         None, description="ngram, kenlm: perplexities where the buckets middle and tail of NAME_bucket begin"
     )
+    options: dict[str, Any] | None = Field(None, description="function: further arguments, by name")
     min_score: float | None = Field(None, allow_inf_nan=False, description="the least score that is kept")
     max_score: float | None = Field(None, allow_inf_nan=False, description="the highest score that is kept")
 
@@ -41,7 +45,7 @@ class Classifier(Section):
             raise ValueError(f"kind is {self.kind!r}; known are {', '.join(KINDS)}")
         kind = KINDS[self.kind]
         taken = {*kind.required, *kind.optional}
-        for name in ("label", "head", "device", "sentencepiece", "percentiles"):
+        for name in ("label", "head", "device", "sentencepiece", "percentiles", "options"):
             if getattr(self, name) is None and name in kind.required:
                 raise ValueError(f"a classifier of kind {self.kind} needs {name}")
             if getattr(self, name) is not None and name not in taken:

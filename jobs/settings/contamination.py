@@ -61,7 +61,7 @@ class EvaluationSet(Section):
 class Contamination(Section):
     """Training documents that hold items of evaluation sets (Brown et al. 2020, appendix C; Touvron et al. 2023)."""
 
-    sets: tuple[EvaluationSet, ...] = ()
+    sets: tuple[EvaluationSet, ...] = Field((), description="that must not be in the training data")
     ngram: int = Field(13, ge=1, le=64, description="words in an n-gram (GPT-3)")
     min_words: int = Field(
         8, ge=1, description="of what is shorter than an n-gram and matched whole (GPT-3: 8)"
@@ -81,7 +81,9 @@ class Contamination(Section):
     max_documents: int | None = Field(
         None, ge=1, description="n-grams that are in more documents than this, by counts, do not count"
     )
-    action: Literal["report", "drop", "cut"] = "drop"
+    action: Literal["report", "drop", "cut"] = Field(
+        "drop", description="what is done about documents that hold items; cut: what matched is cut out"
+    )
     margin: int = Field(200, ge=0, description="action: cut; characters cut on either side (GPT-3)")
     floor: int = Field(
         200, ge=0, description="action: cut; characters of a piece that is kept, at least (GPT-3)"

@@ -36,8 +36,8 @@ class Presidio(Section):
     model: str | None = Field(None, description="folder of a spaCy model; absent: Presidio is not used")
     entities: tuple[str, ...] = Field(("PERSON",), min_length=1, description="Presidio's names of kinds")
     language: str = Field("en", description="of the model")
-    min_score: float = Field(0.5, ge=0, le=1)
-    action: Action = "replace"
+    min_score: float = Field(0.5, ge=0, le=1, description="of what Presidio found, for it to count")
+    action: Action = Field("replace", description="what is done about it")
 
     @property
     def used(self) -> bool:

@@ -184,7 +184,10 @@ class Quality(Section):
     """Which rule sets run, in which order; the ledger holds the statistics of all of them."""
 
     enabled: bool = False
-    order: tuple[RuleSet, ...] = FINEWEB_ORDER
+    order: tuple[RuleSet, ...] = Field(
+        FINEWEB_ORDER,
+        description="rule sets that drop documents, and in which order; others are only measured",
+    )
     gopher_repetition: GopherRepetition = GopherRepetition()
     gopher_quality: GopherQuality = GopherQuality()
     c4: C4 = C4()

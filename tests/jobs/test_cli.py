@@ -1,11 +1,13 @@
 """Commands as a user types them: help, mistakes, and what is printed where."""
 
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from jobs.cli import COMMANDS
+from jobs.cli import COMMANDS, module_of
 from tests.conftest import python, settings
 
 
@@ -52,10 +54,59 @@ def test_help_imports_nothing_heavy() -> None:
 def test_list_of_commands_and_the_nearest_to_a_typo() -> None:
     listed = python("-m", "jobs").stdout
     for command, what in COMMANDS.items():
-        assert f"{command:<10} {what}" in listed
-    wrong = python("-m", "jobs", "verfy")
-    assert wrong.returncode == 2
-    assert wrong.stderr == "error: there is no command 'verfy'; did you mean verify?\n"
+        assert f"  {command:<13}  {what}\n" in listed
+    assert max(map(len, listed.splitlines())) < 120
+    for wrong, said in {
+        "verfy": "there is no command 'verfy'; did you mean verify?",
+        "zzz": "there is no command 'zzz'; `python -m jobs` lists them",
+        "--completion": "--completion takes the name of a shell: bash or zsh",
+    }.items():
+        failed = python("-m", "jobs", wrong)
+        assert failed.returncode == 2
+        assert failed.stderr == f"error: {said}\n"
+
+
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("completion") / "shardmill.bash"
+    path.write_text(python("-m", "jobs", "--completion", "bash").stdout)
+    return path
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ve", {"verify"}),
+        ("t", {"tokenizer", "train_quality", "trace"}),
+        ("--c", {"--completion"}),
+        ("--completion z", {"zsh"}),
+        ("run --work", {"--workers"}),
+        ("run --until near", {"near_duplicates"}),
+        ("run --config fineweb", {"fineweb", "fineweb-edu"}),
+        ("whatif OUT --measure ", {"documents", "bytes", "tokens"}),
+        ("report --com", {"--compare"}),
+        ("run --output some", set()),  # file names, by the shell itself
+    ],
+)
+def test_the_shell_completes(completion: Path, typed: str, offered: set[str]) -> None:
+    words = ["shardmill", *typed.split(" ")]
+    code = (
+        f"source {completion}; COMP_CWORD={len(words) - 1}; _shardmill; printf '%s\n' \"${{COMPREPLY[@]}}\""
+    )
+    quoted = " ".join(f"'{word}'" for word in words)
+    done = subprocess.run(
+        ["bash", "-euc", f"COMP_WORDS=({quoted}); {code}"], capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) == offered
+
+
+def test_every_command_has_a_parser_whose_options_are_completed(completion: Path) -> None:
+    text = completion.read_text()
+    for command in COMMANDS:
+        for action in module_of(command).parser()._actions:
+            assert all(option in text for option in action.option_strings)
+    assert "bashcompinit" in python("-m", "jobs", "--completion", "zsh").stdout
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_stopped_with_all_its_processes_it_says_one_sentence(
     process = subprocess.Popen(
         command,
         cwd=ROOT,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -157,7 +157,8 @@ def test_stopped_with_all_its_processes_it_says_one_sentence(
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, number)  # as a terminal does
-    _, said = process.communicate(timeout=120)
+    printed, said = process.communicate(timeout=120)
+    assert "stopping in annotate: 2 jobs before it are committed" in printed
     assert said == "stopped; what is committed stays, and the same command continues from there\n"
     assert process.returncode == 128 + number
 
