@@ -25,6 +25,7 @@ COMMANDS = {
     "bands": "recommend bands and rows, and say how often they flag a pair",
     "scurve": "measure how often near-duplicates are flagged, against the formula",
     "export": "write a finished run's tokens in another format",
+    "mix": "mix the groups of a finished run in shares of tokens, in stages",
     "verify": "prove a finished run from its files alone",
     "whatif": "say what other thresholds would remove from a finished run",
     "feed": "say whether the loader feeds the GPU: tokens/s eaten, tokens/s served here",

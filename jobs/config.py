@@ -21,6 +21,7 @@ from jobs.settings.classifiers import Classifier, columns_of, refuse_empty_range
 from jobs.settings.contamination import Contamination
 from jobs.settings.duplicates import ExactDuplicates, Keep, RepeatedPassages, Scope, UrlDuplicates
 from jobs.settings.formats import Format, Rows, check_formats
+from jobs.settings.mixture import Mixture
 from jobs.settings.personal_data import PersonalData
 from jobs.settings.quality import Quality
 from jobs.settings.section import Name, Section
@@ -541,6 +542,7 @@ class Config(Section):
     order: Order = Order()
     validation: Validation = Validation()
     shards: Shards = Shards()
+    mixture: Mixture | None = Field(None, description="of groups of documents; absent: none")
     report: Report = Report()
     scurve: SCurve = SCurve()
     against: tuple[str, ...] = Field(

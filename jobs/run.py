@@ -35,6 +35,8 @@ JOBS = {
     "ledger": "jobs.pipeline.accounting",
     "contamination": "jobs.pipeline.contamination",
     "exports": "jobs.pipeline.exports",
+    "groups": "jobs.pipeline.groups",
+    "mixture": "jobs.pipeline.mixture",
     "scurve": "jobs.scurve",
     "report": "jobs.report",
 }

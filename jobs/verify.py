@@ -21,6 +21,7 @@ from jobs import config, ledger
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
+from jobs.pipeline import groups
 from jobs.pipeline.duplicates import exact, keep, near, proof, recomputed, scope, urls
 from jobs.pipeline.duplicates.against import Earlier
 from jobs.pipeline.paths import SplitPaths
@@ -75,6 +76,7 @@ def check_files(out: Path) -> Iterator[str]:
         return
     sizes = folders.files(out)
     expected: dict[Path, dict[str, Any]] = {}
+    folder_of: dict[Path, Path] = {}  # of the job, in which a file may lie deeper
     known = {root, out / LOCK, out / RUNNING}
     for job, fingerprint in jobs.items():
         folder = out / job
@@ -90,21 +92,24 @@ def check_files(out: Path) -> Iterator[str]:
             continue
         if records[0]["fingerprint"] != fingerprint:
             yield f"{folder / MANIFEST} is of another run than {root}: run again"
-        expected |= {folder / name: file for record in records for name, file in record["files"].items()}
+        of_job = {folder / name: file for record in records for name, file in record["files"].items()}
+        expected |= of_job
+        folder_of |= dict.fromkeys(of_job, folder)
     with ThreadPoolExecutor() as threads:
-        yield from filter(None, threads.map(_compare, expected, expected.values(), map(sizes.get, expected)))
+        held = map(sizes.get, expected)
+        yield from filter(None, threads.map(_compare, expected, expected.values(), held, folder_of.values()))
     for path in sizes:
         if path not in expected and path not in known:
             yield f"{path} was not written by this run; remove it, or move it away"
 
 
-def _compare(path: Path, file: dict[str, Any], size: int | None) -> str | None:
+def _compare(path: Path, file: dict[str, Any], size: int | None, folder: Path) -> str | None:
     if size is None:
-        return f"{path} is missing; {_repair(path.parent)}"
+        return f"{path} is missing; {_repair(folder)}"
     if size != file["bytes"]:
-        return f"{path} is damaged: it has {size:,} bytes, {file['bytes']:,} were written; {_repair(path.parent)}"
+        return f"{path} is damaged: it has {size:,} bytes, {file['bytes']:,} were written; {_repair(folder)}"
     if sha256(path) != file["sha256"]:
-        return f"{path} is damaged: its checksum is not the one of what was written; {_repair(path.parent)}"
+        return f"{path} is damaged: its checksum is not the one of what was written; {_repair(folder)}"
     return None
 
 
@@ -495,6 +500,29 @@ def _sampled(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[np.argsort(hashes, kind="stable")[:DECODED]]
 
 
+def check_mixture(output: Output) -> Iterator[str]:
+    """The shards of each group hold the tokens that the ledger gives it, and packed stages whole rows."""
+    figures = output.figures.get("groups")
+    if not figures:
+        return
+    settings = config.Config.model_validate(output.config)
+    assert settings.mixture is not None
+    labels = groups.Labels.of(settings.mixture, settings)
+    counts = pd.concat([groups.count_members(path, labels) for path in ledger.files(output.out)])
+    sizes = groups.sizes_of(counts, labels)
+    for name, tiers in figures["groups"].items():
+        for tier in tiers:
+            files = [output.out / groups.NAME / file for file, _ in tier["files"]]
+            held = sum(llmc.read_header(path)[1] for path in files)
+            if held != sizes.get(name, {}).get(tier["min_document_tokens"]):
+                yield f"the shards of group {name} hold {held:,} tokens, the ledger gives it {sizes.get(name)}"
+    for stage in output.figures["mixture"]["stages"]:
+        files = [output.out / "mixture" / file for file, _ in stage.get("files", [])]
+        rows = sum(llmc.read_header(path)[1] for path in files) / (stage["length"] + 1)
+        if files and rows != stage["sequences"]:
+            yield f"stage {stage['name']} has {stage['sequences']:,} sequences, its shards hold {rows:,g} rows"
+
+
 CHECKS: list[Callable[[Output], Iterator[str]]] = [
     check_headers,
     check_conservation,
@@ -505,6 +533,7 @@ CHECKS: list[Callable[[Output], Iterator[str]]] = [
     check_clusters,
     check_validation,
     check_texts,
+    check_mixture,
 ]
 
 

@@ -928,3 +928,65 @@ def row_counts(rows, lengths):
             sum(document != row[0][0] for document, _ in row) for row in rows if row
         ),
     }
+
+
+def schedule(counts):
+    """The group of each sequence: the two shortest lists are merged, evenly, until one is left."""
+    lists = [(count, node, [node] * count) for node, count in enumerate(n for n in counts if n)]
+    names = [group for group, count in enumerate(counts) if count]
+    for number in range(len(lists), 2 * len(lists) - 1):
+        (few, _, right), (more, _, left) = sorted(lists)[:2]
+        whole = few + more
+        merged, taken = [], 0
+        for rank in range(whole):
+            should_have = ((rank + 1) * more + whole // 2) // whole
+            merged.append(left[taken] if should_have > taken else right[rank - taken])
+            taken = should_have
+        lists = [*sorted(lists)[2:], (whole, number, merged)]
+    return [names[node] for node in lists[0][2]]
+
+
+def mixture_epoch(n, key, segments, epoch, shuffle):
+    """A group's windows in the order of one epoch: segments one after the other, each in an order of its own."""
+    if not shuffle:
+        return list(range(n))
+    order = []
+    for segment in range(segments):
+        first, last = segment * n // segments, (segment + 1) * n // segments
+        digest = hashlib.blake2b(f"{key}\0{segment}".encode(), digest_size=8).digest()
+        seed = int.from_bytes(digest, "little") // 2
+        order += [first + place for place in loader_order(last - first, seed, epoch)]
+    return order
+
+
+def mixture_stage(stage, streams, seed, apart):
+    """Inputs and targets of a stage's sequences, from a plan and the tokens of each group."""
+    orders = {}
+    for group in stage.groups:
+        key = f"{seed}\0{group.name}\0{stage.length}\0{stage.min_document_tokens}"
+        segments = min(group.windows, math.ceil(1 / (1 - apart)))
+        epochs = (group.first + group.sequences) // max(group.windows, 1) + 1
+        drawn = [
+            window
+            for epoch in range(epochs if group.sequences else 0)
+            for window in mixture_epoch(group.windows, key, segments, epoch, stage.shuffle)
+        ]
+        orders[group.name] = iter(drawn[group.first :])
+    found = []
+    for number in schedule([group.sequences for group in stage.groups]):
+        name = stage.groups[number].name
+        start = next(orders[name]) * stage.length
+        tokens = streams[name][start : start + stage.length + 1]
+        found.append((tokens[:-1], tokens[1:]))
+    return found
+
+
+def water_filling(n, shares, most):
+    """Sequences one at a time, each to the group that is furthest below its share and has some left."""
+    counts = dict.fromkeys(shares, 0)
+    for _ in range(n):
+        open_ = [g for g, share in shares.items() if share and (most[g] is None or counts[g] < most[g])]
+        if not open_:
+            break
+        counts[min(open_, key=lambda g: (counts[g] + 1) / shares[g])] += 1
+    return counts

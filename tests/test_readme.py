@@ -106,6 +106,7 @@ def test_every_command_and_snippet(checkout: Path, cluster: str, hub: list[str])
         "out/web/ledger",
         "out/web-exports/megatron/train",
         "out/web-rows/mds/train/index.json",
+        "out/web-mixture/mixture/00-mixture/web_train_000000.bin",
         "out/common-crawl/ledger",
     ):
         assert (checkout / place).exists()

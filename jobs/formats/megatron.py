@@ -93,6 +93,7 @@ class Documents(NamedTuple):
     lengths: NDArray[np.int32]
     starts: NDArray[np.int64]  # tokens before each sequence
     document_index: NDArray[np.int64]
+    dtype: np.dtype[Any]
 
     def sequence(self, number: int) -> NDArray[Any]:
         """Tokens of a sequence."""
@@ -147,4 +148,4 @@ def open_documents(prefix: str | Path) -> Documents:
     ):
         raise UserError(f"{idx_path} is damaged: its document index does not run from 0 to {n:,}")
     tokens = folders.mapped(bin_path, dtype, 0, n_bytes // dtype.itemsize)
-    return Documents(tokens, lengths, pointers // dtype.itemsize, document_index)
+    return Documents(tokens, lengths, pointers // dtype.itemsize, document_index, dtype)

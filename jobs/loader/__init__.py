@@ -12,6 +12,8 @@ URLs.
 `jobs.loader.shuffle`   a keyed permutation in constant memory
 `jobs.loader.cache`     local copies of remote files
 `jobs.loader.documents`  masks, positions and targets at the boundaries of documents
+`jobs.loader.mixture`   `MixtureLoader`, stages drawn from groups in shares; needs pydantic
+`jobs.loader.megatron`  `MegatronLoader`, the same for Megatron's pairs
 `jobs.loader.dataset`   `ShardDataset`, for `torch.utils.data.DataLoader`; needs PyTorch
 ======================  =====================================================================
 """

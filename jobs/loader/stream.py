@@ -41,6 +41,8 @@ class TokenStream:
         Of all files: uint16 or uint32, little endian.
     cache : LocalCache, optional
         Where copies of remote files are kept.
+    kept_open : int
+        Files that stay open, at most; the others are opened for each read.
 
     Attributes
     ----------
@@ -49,9 +51,14 @@ class TokenStream:
     """
 
     def __init__(
-        self, files: Sequence[TokenFile], dtype: np.dtype[Any], cache: LocalCache | None = None
+        self,
+        files: Sequence[TokenFile],
+        dtype: np.dtype[Any],
+        cache: LocalCache | None = None,
+        kept_open: int = KEPT_OPEN,
     ) -> None:
         self.dtype = dtype
+        self._kept_open = kept_open
         self._itemsize = dtype.itemsize
         self._cache = cache
         # Training code may change its folder; a remote path does not survive a fork, its URL does.
@@ -163,7 +170,10 @@ class TokenStream:
 
     def _keep(self, k: int, descriptor: int) -> None:
         # A kept descriptor is not closed while the stream lives: another thread may be reading from it.
-        if len(self._descriptors) >= KEPT_OPEN or self._descriptors.setdefault(k, descriptor) != descriptor:
+        if (
+            len(self._descriptors) >= self._kept_open
+            or self._descriptors.setdefault(k, descriptor) != descriptor
+        ):
             os.close(descriptor)
 
     def __getstate__(self) -> dict[str, Any]:

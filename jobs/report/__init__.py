@@ -532,7 +532,7 @@ def _share(part: float, whole: float) -> float | None:
 
 def job_fingerprint(run: "Run") -> str:
     """Covers the report's settings and the jobs that it describes."""
-    upstream = [run.fingerprints[name] for name in ("ledger", "contamination", "scurve")]
+    upstream = [run.fingerprints[name] for name in ("ledger", "contamination", "mixture", "scurve")]
     settings = [
         run.config.report.model_dump(),
         run.config.length.model_dump(),
@@ -631,6 +631,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "packing": packing_arithmetic(run, ledger.TRAIN, config.report.window),
         "contamination": run.figures("contamination"),
         "rows": row_policies.policies(run, row_length(run)),
+        "mixture": run.figures("mixture"),
         "shards": run.figures("shards"),
         "scurve": run.figures("scurve"),
         "files_with_unreadable_records": run.figures("annotate")["files_with_unreadable_records"],
