@@ -360,6 +360,9 @@ class NearDuplicates(Section):
 
     enabled: bool = True
     scope: Scope = Field("corpus", description="crawl is FineWeb's choice")
+    compare_scopes: bool = Field(
+        False, description="report what every scope would remove; clusters are then made for each of them"
+    )
     ngram: int = Field(5, ge=1, le=64, description="words in a shingle")
     hashes: int = Field(112, ge=1, le=MOST_HASHES, description="MinHash values in a signature: bands × rows")
     bands: int = Field(14, ge=1, description="two documents are candidates if one of their bands is equal")

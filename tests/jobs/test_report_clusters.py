@@ -9,7 +9,7 @@ import pytest
 
 from jobs import ledger, report
 from jobs.runtime.checkpoint import read_json
-from tests.conftest import digests, run_job, sentences, write_corpus
+from tests.conftest import digests, run_job, sentences, settings, write_corpus
 
 BINS = 20
 
@@ -102,3 +102,19 @@ def test_each_job_says_what_it_cost(finished: Path) -> None:
     assert cost["shuffled_bytes"] >= 0
     if Path("/proc/self/clear_refs").exists():
         assert cost["peak_worker_bytes"] > 20e6
+
+
+def test_what_each_scope_would_remove(corpus: Path, cluster: str, tmp_path: Path) -> None:
+    from jobs.run import main
+
+    def found(name: str, *extra: str) -> dict[str, list[int]]:
+        arguments = ["--output", str(tmp_path / name), "--scheduler", cluster, "--until", "near_duplicates"]
+        assert main([*settings(corpus, *extra), *arguments]) == 0
+        figures = read_json(tmp_path / name / "near_duplicates" / "manifest.json")["figures"]
+        return dict(figures["in_clusters_by_scope"])
+
+    every = found("corpus", "near_duplicates.compare_scopes=true")
+    by_crawl = found("crawl", "near_duplicates.scope=crawl")
+    assert list(every) == ["corpus", "crawl", "source"]
+    assert by_crawl == {scope: every[scope] for scope in ("corpus", "crawl")}
+    assert 0 < every["crawl"][0] < every["corpus"][0] == every["source"][0]

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 NAME = "near_duplicates"
 EARLIER = ["url_duplicates", "exact_duplicates"]
-WIDE = "corpus"  # subfolder, while it runs, of the forest over the whole corpus where the scope is another
 CLUSTERS, OVERLAPS = "clusters.arrow", "overlaps.npy"
 LINKED = (
     "linked.parquet"  # documents that earlier runs kept, and that are now in the cluster of another such one
@@ -246,10 +245,9 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     wide = stars
     if within != scope.CORPUS:
         # Validation has to be clean of near-copies in the whole corpus, so its clusters are wanted in any scope.
-        beneath = checkpoint.Checkpoint(job.folder / WIDE, job.fingerprint)
-        resumed = components.begin(beneath)
-        wide, marks = _stars(_forest_of(run, beneath, resumed, scope.CORPUS, references=True))
-        folders.remove_folder(beneath.folder)
+        wide, marks = _stars_beneath(run, job, scope.CORPUS, references=True)
+    others = [one for one in scope.SCOPES if settings.compare_scopes and one not in (within, scope.CORPUS)]
+    found_in = {one: _stars_beneath(run, job, one, references=False)[0] for one in others}
     entries = _entries(run, job.folder, np.unique(np.concatenate((stars[:, 0], wide[:, 0], marks))))
     _write(job.folder, stars, marks)
     choice = _choice(run, job.folder, stars, entries)
@@ -270,7 +268,8 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     every = np.unique(np.concatenate((marks, beside, alone)))
     _write(job.folder, stars, every, kept_by=kept_by, overlaps=overlaps, kept_in=kept_in)
     roots, sizes = np.unique(stars[:, 1], return_counts=True)
-    wide_roots = np.unique(wide[:, 1])
+    found_in = {one: of[_find(of_others, of[:, 0]) < 0] for one, of in found_in.items()}
+    found_in |= {within: stars, scope.CORPUS: wide}
     return {
         "rows_shuffled": int(found.loc[found["kind"] == SHUFFLED, "node"].sum()),
         **verification.figures(found, settings.verify),
@@ -281,8 +280,9 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "documents_overlapping_references_directly": len(marks),
         "documents_kept_beside_a_near_copy": len(beside),
         "in_clusters_by_scope": {
-            within: [len(stars), len(roots)],
-            scope.CORPUS: [len(wide), len(wide_roots)],
+            one: [len(found_in[one]), len(np.unique(found_in[one][:, 1]))]
+            for one in scope.SCOPES
+            if one in found_in
         },
         **linked,
     }
@@ -320,6 +320,17 @@ def _forest_of(
         components.commit_forests(run.client, run.console, job, graph, **run.totals())
         folders.remove_folder(scratch)
     return components.merged(run.client, run.console, job, settings.tree_edges, merge_forests)
+
+
+def _stars_beneath(
+    run: "Run", job: checkpoint.Checkpoint, within: str, references: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Stars and references' documents of another scope, from a forest that has a subfolder while it is made."""
+    beneath = checkpoint.Checkpoint(job.folder / within, job.fingerprint)
+    resumed = components.begin(beneath)
+    found = _stars(_forest_of(run, beneath, resumed, within, references))
+    folders.remove_folder(beneath.folder)
+    return found
 
 
 def _stars(found: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
