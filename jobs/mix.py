@@ -76,7 +76,7 @@ def finished_run(options: argparse.Namespace) -> "Run":
 
     from jobs.config import Config, said
     from jobs.errors import UserError
-    from jobs.pipeline import groups
+    from jobs.mixture.columns import check_column
     from jobs.runtime.checkpoint import MANIFEST, read_json
     from jobs.runtime.console import Console
     from jobs.runtime.context import Run
@@ -89,7 +89,7 @@ def finished_run(options: argparse.Namespace) -> "Run":
         asked = Config.model_validate(config.model_dump() | {"mixture": settings_of(options)})
     except ValidationError as error:
         raise UserError(said(error)) from None
-    groups.check(asked)
+    check_column(asked)
     return Run(
         asked,
         out,

@@ -13,13 +13,15 @@ import numpy as np
 from kernels.accelerate import inlined, kernel
 
 KINDS = ("email", "ipv4", "ipv6", "phone", "card", "ssn", "iban")
-"""Phone numbers are candidates only: they need a numbering plan."""
 EMAIL, IPV4, IPV6, PHONE, CARD, SSN, IBAN = range(len(KINDS))
+CALLED_PHONE = len(KINDS)
+"""Behind a word such as tel. These and `PHONE` are candidates only: they need a numbering plan."""
 
 _LOCAL, _DOMAIN = 64, 253  # most bytes
 _MILLENNIA = (49, 50)  # years begin with 1 or 2
 _PHONE_DIGITS = 15  # ITU-T E.164
-_PHONE_BYTES = 32
+_PHONE_BYTES = 48
+_NO_PHONES = (0x324, 0x54)  # lengths of groups: US social security numbers, ZIP+4
 _LONGEST_GROUP = 8  # of digits without a break
 _AT, _COLON, _DOT, _DASH, _SPACE, _SLASH, _PLUS, _OPEN, _CLOSE = b"@:.- /+()"
 _DIGIT, _LETTER, _OTHER_LOCAL, _LATIN, _HEX, _BETWEEN, _BEFORE = 1, 2, 4, 8, 16, 32, 64
@@ -71,9 +73,9 @@ def _packed(words: str) -> np.ndarray:
 _NUMBERED = _packed(
     "v ver version versions release build revision rev section sec chapter clause firmware driver"
 )
-_CALLED = _packed(
-    "tel telephone phone call fax mobile mob cell text sms whatsapp ph telefon telefono tlf number"
-)
+_CALLED = _packed("tel telephone phone call fax mobile mob cell text sms whatsapp ph telefon telefono tlf")
+_NUMBER = _packed("number no nr")
+_SOCIAL = _packed("ssn")
 _BOOKS = _packed("isbn issn doi pmid ean upc sku asin")
 
 
@@ -98,7 +100,7 @@ def find(
     Returns
     -------
     int64[s, 4]
-        Document, kind, first byte and the byte behind the last, both in `data`.
+        Document, kind (also `CALLED_PHONE`), first byte and the byte behind the last, both in `data`.
     """
     return _find(data, offsets, wanted, public_only, phone_lengths)
 
@@ -194,7 +196,7 @@ def _at(data, free, start, at, stop, wanted, public_only, phone_lengths):
     if wanted >> PHONE & 1:
         begin, end = _phone(data, free, start, at, stop, phone_lengths)
         if end:
-            return PHONE, begin, end
+            return CALLED_PHONE if _is_called(data, start, begin) else PHONE, begin, end
     return -1, 0, 0
 
 
@@ -220,8 +222,39 @@ def _ends(data, end, stop):
 
 
 @kernel
-def _follows(data, start, at, words):
-    """Whether one of the words stands before `at`, with at most three other characters between them."""
+def _mark(data, at, stop):
+    """`_SPACE` or `_DASH` where one of Unicode's stands between groups of digits, and its bytes; 0, 0: neither."""
+    if at >= stop:
+        return 0, 0
+    byte = data[at]
+    if byte == _SPACE:
+        return _SPACE, 1
+    if byte == _DASH:
+        return _DASH, 1
+    if byte == 0xC2 and at + 1 < stop and data[at + 1] == 0xA0:
+        return _SPACE, 2  # U+00A0
+    if byte == 0xE2 and at + 2 < stop and data[at + 1] == 0x80:
+        if data[at + 2] == 0xAF:
+            return _SPACE, 3  # U+202F
+        if 0x90 <= data[at + 2] <= 0x93:
+            return _DASH, 3  # U+2010 to U+2013
+    return 0, 0
+
+
+@kernel
+def _space_before(data, start, at):
+    """Bytes of the space before `at`, 0: there is none."""
+    for width in range(1, 4):
+        if at - width >= start:
+            mark, found = _mark(data, at - width, at)
+            if mark == _SPACE and found == width:
+                return width
+    return 0
+
+
+@kernel
+def _word_before(data, start, at):
+    """Last eight letters of the word before `at`, with at most three other characters between them, and its begin."""
     last = at
     for _ in range(4):
         if last > start and not _CLASS[data[last - 1]] & (_LETTER | _LATIN | _DIGIT):
@@ -233,11 +266,23 @@ def _follows(data, start, at, words):
         last -= 1
         letters += 1
     if letters < 8 and last > start and _CLASS[data[last - 1]] & _LATIN:
-        return False
+        return np.uint64(0), last
+    return packed, last
+
+
+@kernel
+def _is_one_of(packed, words):
     for word in words:  # noqa: SIM110 -- Numba has no any and all of generators
         if packed == word:
             return True
     return False
+
+
+@kernel
+def _follows(data, start, at, words):
+    """Whether one of the words stands before `at`, with at most three other characters between them."""
+    packed, _ = _word_before(data, start, at)
+    return _is_one_of(packed, words)
 
 
 # ---------------------------------------------------------------- e-mail addresses
@@ -297,7 +342,7 @@ def _domain(data, begin, stop):
         while behind > label and data[behind - 1] == _DASH:
             behind -= 1
         if behind == label:
-            return end
+            break
         labels += 1
         punycode = behind - label > 4 and data[label + 2] == _DASH and data[label + 3] == _DASH
         only_letters = letters or (behind < position and _all_letters(data, label, behind))
@@ -467,32 +512,32 @@ def _begins(data, start, at, mark):
     byte = data[at - 1]
     if byte in (_DASH, _SLASH, _DOT, _PLUS) or _is_word(byte):
         return False
-    return not (mark == _SPACE and byte == _SPACE and at - 2 >= start and _is_digit(data, at - 2, at))
+    return not (mark == _SPACE and _goes_on_before(data, start, at))
 
 
 @kernel
 def _ssn(data, start, at, stop):
     """Areas 000, 666 and 9xx, group 00 and serial 0000 were never given out."""
-    if at + 11 > stop:
-        return 0
-    mark = data[at + 3]
-    if not _begins(data, start, at, mark):
-        return 0
-    if (mark != _DASH and mark != _SPACE) or data[at + 6] != mark:
-        return 0
-    value = 0
-    for place in range(11):
-        if place == 3 or place == 6:
-            continue
-        if not _is_digit(data, at + place, stop):
+    mark, _ = _mark(data, at + 3, stop)
+    value, position = 0, at
+    for place in range(9):
+        if place == 3 or place == 5:
+            found, width = _mark(data, position, stop)
+            if found != mark:
+                return 0
+            position += width
+        if not _is_digit(data, position, stop):
             return 0
-        value = 10 * value + data[at + place] - 48
+        value = 10 * value + data[position] - 48
+        position += 1
     area = value // 1_000_000
     if area == 0 or area == 666 or area >= 900 or value // 10_000 % 100 == 0 or value % 10_000 == 0:
         return 0
     if value in (78_051_120, 219_099_999, 457_555_462):  # printed on sample cards
         return 0
-    return at + 11 if _ends(data, at + 11, stop) else 0
+    if not _begins(data, start, at, mark) or not _ends(data, position, stop):
+        return 0
+    return position if mark or _follows(data, start, at, _SOCIAL) else 0
 
 
 @kernel
@@ -501,8 +546,8 @@ def _card(data, start, at, stop):
     while run < 20 and _is_digit(data, at + run, stop):
         run += 1
     if run == 4:
-        mark = data[at + 4] if at + 4 < stop else 0
-        if (mark != _SPACE and mark != _DASH) or not _begins(data, start, at, mark):
+        mark, _ = _mark(data, at + 4, stop)
+        if mark == 0 or not _begins(data, start, at, mark):
             return 0
         for length in (19, 16, 15, 14):
             end = _grouped(data, at, stop, length, mark)
@@ -527,9 +572,10 @@ def _grouped(data, at, stop, length, mark):
     for place in range(length):
         breaks = place % 4 == 0 if length >= 16 else place == 4 or place == 10
         if place and breaks:
-            if position >= stop or data[position] != mark:
+            found, width = _mark(data, position, stop)
+            if found != mark:
                 return 0
-            position += 1
+            position += width
         if not _is_digit(data, position, stop):
             return 0
         position += 1
@@ -586,12 +632,13 @@ def _iban(data, free, at, stop):
         return 0
     mark, position, rest, head = 0, begin, 0, 0
     for place in range(length):
-        if place == 4 and position < stop and (data[position] == _SPACE or data[position] == _DASH):
-            mark = data[position]
+        if place == 4:
+            mark, _ = _mark(data, position, stop)
         if place and place % 4 == 0 and mark:
-            if position >= stop or data[position] != mark:
+            found, width = _mark(data, position, stop)
+            if found != mark:
                 return 0
-            position += 1
+            position += width
         if position >= stop or not _CLASS[data[position]] & (_DIGIT | _LETTER):
             return 0
         byte = data[position]
@@ -620,54 +667,153 @@ def _phone(data, free, start, at, stop, lengths):
     begin -= plus
     if begin > start and (_is_word(data[begin - 1]) or _CLASS[data[begin - 1]] & _BEFORE):
         return 0, 0
-    last = min(stop, begin + _PHONE_BYTES)
-    digits, dots, breaks, group, longest, end, position = 0, 0, 0, 0, 0, 0, at
+    end, shape, digits, breaks, dots, spaces, more = _groups(data, at, min(stop, begin + _PHONE_BYTES))
+    if digits < 7 or digits > _PHONE_DIGITS or not _ends_phone(data, end, stop):
+        return 0, 0
+    if spaces == breaks and not plus and (more or _goes_on_before(data, start, begin)):
+        return 0, 0  # a row of numbers
+    extended = _extension(data, end, stop)
+    if begin < at and data[at - 1] == _OPEN and not _has_close(data, at, end):
+        begin = at  # the bracket is around the number
+    if plus:
+        return begin, extended
+    if not lengths >> digits & 1 and not spaces:
+        return 0, 0
+    if _is_date(data, at, end, stop):
+        return 0, 0
+    word, _ = _word_before(data, start, begin)
+    if _is_one_of(word, _BOOKS) or _is_one_of(word, _NUMBERED):
+        return 0, 0
+    longest = _longest(shape)
+    ungrouped = breaks == 0 or longest > _LONGEST_GROUP or (dots == 1 and breaks == 1)
+    if (ungrouped or _is_other_number(shape, dots, breaks, longest)) and not _is_called(data, start, begin):
+        return 0, 0
+    return begin, extended
+
+
+@kernel
+def _groups(data, at, last):
+    """Groups of digits: end, their lengths in four bits each, digits, breaks, dots and spaces, and whether more follow.
+
+    Where there are too many digits for a number, those behind the last space are another's.
+    """
+    digits, breaks, dots, spaces, shape, group, end, position = 0, 0, 0, 0, 0, 0, at, at
+    parted = (at, 0, 0, 0, 0, 0)  # as above, at the last space behind which a number may end
     while position < last:
         if _CLASS[data[position]] & _DIGIT:
             digits += 1
             group += 1
-            longest = max(longest, group)
             position += 1
             end = position
+            if digits > _PHONE_DIGITS:
+                return parted[0], parted[1], parted[2], parted[3], parted[4], parted[5], True
             continue
         width = _between(data, position, last)
         if width == 0:
             break
+        mark, _ = _mark(data, position, last)
+        if mark == _SPACE and digits >= 7:
+            parted = (end, shape << 4 | group, digits, breaks, dots, spaces)
         breaks += 1
         dots += data[position] == _DOT
+        spaces += mark == _SPACE
+        shape = shape << 4 | group
         group = 0
         position += width
-    if digits < 7 or digits > _PHONE_DIGITS or not _ends(data, end, stop):
-        return 0, 0
-    if plus:
-        return begin, end
-    if not lengths >> digits & 1 and not _has_space(data, at, end):
-        return 0, 0
-    ungrouped = breaks == 0 or longest > _LONGEST_GROUP or (dots == 1 and breaks == 1)
-    if ungrouped and not _follows(data, start, begin, _CALLED):
-        return 0, 0
-    if _is_date(data, at, end, stop) or _follows(data, start, begin, _BOOKS):
-        return 0, 0
-    return begin, end
+    return end, shape << 4 | group, digits, breaks, dots, spaces, False
+
+
+@kernel
+def _longest(shape):
+    longest = 0
+    while shape:
+        longest = max(longest, shape & 15)
+        shape >>= 4
+    return longest
+
+
+@kernel
+def _goes_on_before(data, start, begin):
+    width = _space_before(data, start, begin)
+    return width > 0 and begin - width > start and _is_digit(data, begin - width - 1, begin)
+
+
+@kernel
+def _is_called(data, start, at):
+    """Whether a word such as tel stands before, or one and number, as in phone number: 555."""
+    packed, begin = _word_before(data, start, at)
+    return _is_one_of(packed, _CALLED) or (
+        _is_one_of(packed, _NUMBER) and _follows(data, start, begin, _CALLED)
+    )
+
+
+@kernel
+def _is_other_number(shape, dots, breaks, longest):
+    """Whether lengths of groups are those of other numbers, or of an IP address, a version or thousands."""
+    return (dots == 3 and breaks == 3 and longest <= 3) or shape in _NO_PHONES
+
+
+@kernel
+def _run(data, position, last):
+    """Digits from here on."""
+    run = 0
+    while _is_digit(data, position + run, last):
+        run += 1
+    return run
+
+
+@kernel
+def _ends_phone(data, end, stop):
+    return _ends(data, end, stop) or _extension(data, end, stop) > end
+
+
+@kernel
+def _extension(data, end, stop):
+    """End of an extension such as x12 or ext. 12; `end` where there is none."""
+    position = end
+    if position < stop and data[position] == _SPACE:
+        position += 1
+    if position + 3 < stop and data[position] | 32 == 101 and data[position + 1] | 32 == 120:
+        if data[position + 2] | 32 != 116:
+            return end
+        position += 3
+        if position < stop and data[position] == _DOT:
+            position += 1
+        if position < stop and data[position] == _SPACE:
+            position += 1
+    elif position < stop and data[position] | 32 == 120:
+        position += 1
+    else:
+        return end
+    run = _run(data, position, min(stop, position + 8))
+    return position + run if 0 < run < 7 and _ends(data, position + run, stop) else end
 
 
 @kernel
 def _between(data, position, last):
     """Bytes between two groups of digits: one mark, or two of which one is a bracket or a space; else 0."""
-    width = 0
-    while width < 3 and position + width < last and _CLASS[data[position + width]] & _BETWEEN:
-        width += 1
-    if width == 0 or width == 3 or not _is_digit(data, position + width, last):
+    first = _width_between(data, position, last)
+    if first == 0 or _is_digit(data, position + first, last):
+        return first
+    second = _width_between(data, position + first, last)
+    if second == 0 or not _is_digit(data, position + first + second, last):
         return 0
-    if width == 2 and data[position] != _CLOSE and data[position + 1] != _OPEN:
-        return 0
+    bracket = data[position] == _CLOSE or data[position + first] == _OPEN
+    return first + second if bracket else 0
+
+
+@kernel
+def _width_between(data, position, last):
+    if position < last and _CLASS[data[position]] & _BETWEEN:
+        return 1
+    _, width = _mark(data, position, last)
     return width
 
 
 @kernel
-def _has_space(data, begin, end):
+def _has_close(data, begin, end):
     for position in range(begin, end):  # noqa: SIM110 -- Numba has no any and all of generators
-        if data[position] == _SPACE:
+        if data[position] == _CLOSE:
             return True
     return False
 
@@ -698,5 +844,5 @@ def _is_date(data, at, end, stop):
         position += 1
     third = position - begin
     if first == 4:
-        return second <= 2 and third <= 2
+        return second <= 2 and third <= 2 and data[at] in _MILLENNIA
     return first <= 2 and second <= 2 and third == 4 and data[begin] in _MILLENNIA

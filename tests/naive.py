@@ -608,12 +608,21 @@ def without_repeats(
 
 
 _BEGIN, _END = r"(?<![\w./+-])", r"(?!\w|[.-]\w)"
+_DASHES, _SPACES = "[-\u2010-\u2013]", "[ \u00a0\u202f]"
+_NOT_BEHIND_DIGITS = rf"(?<!\d{_SPACES})"
 _NUMBERS = {
-    "ssn": [rf"{_BEGIN}\d{{3}}-\d\d-\d{{4}}{_END}", rf"{_BEGIN}(?<!\d )\d{{3}} \d\d \d{{4}}{_END}"],
+    "ssn": [
+        rf"{_BEGIN}\d{{3}}{_DASHES}\d\d{_DASHES}\d{{4}}{_END}",
+        rf"{_BEGIN}{_NOT_BEHIND_DIGITS}\d{{3}}{_SPACES}\d\d{_SPACES}\d{{4}}{_END}",
+        *(
+            rf"(?<=(?<![A-Za-z])(?i:ssn)[^A-Za-z0-9\x80-\U0010ffff]{{{n}}}){_BEGIN}\d{{9}}{_END}"
+            for n in range(1, 5)
+        ),
+    ],
     "card": [
         *(
             rf"{_BEGIN}{before}{groups.replace('_', mark)}{_END}"
-            for mark, before in (("-", ""), (" ", r"(?<!\d )"))
+            for mark, before in ((_DASHES, ""), (_SPACES, _NOT_BEHIND_DIGITS))
             for groups in (
                 r"\d{4}_\d{4}_\d{4}_\d{4}_\d{3}",
                 r"\d{4}_\d{4}_\d{4}_\d{4}",
@@ -627,7 +636,7 @@ _NUMBERS = {
         rf"(?<!\w)[A-Za-z]{{2}}\d\d(?:{mark}[0-9A-Za-z]{{4}}){{{length // 4 - 1}}}"
         + (rf"{mark}[0-9A-Za-z]{{{length % 4}}}" if length % 4 else "")
         + r"(?!\w)"
-        for mark in ("", " ", "-")
+        for mark in ("", _SPACES, _DASHES)
         for length in sorted({int(country[2:]) for country in IBAN_COUNTRIES.split()})
     ],
 }
@@ -639,7 +648,9 @@ def numbers(text: str, kind: str) -> list[str]:
     found, position = [], 0
     while position < len(text):
         matches = (re.compile(one, re.ASCII).match(text, position) for one in _NUMBERS[kind])
-        hit = next((m[0] for m in matches if m and checks[kind](re.sub("[ -]", "", m[0]))), "")
+        hit = next(
+            (m[0] for m in matches if m and checks[kind](re.sub(f"{_DASHES}|{_SPACES}", "", m[0]))), ""
+        )
         found += [hit] if hit else []
         position += len(hit) or 1
     return found

@@ -110,7 +110,11 @@ def test_what_guides_call_settings_are_settings() -> None:
     for path in DOCS:
         text = FENCE.sub("", path.read_text(encoding="utf-8"))
         named += [key.replace("[]", "") for key in re.findall(r"`([a-z_]+(?:\[\])?\.[a-z_0-9.]+)`", text)]
-    files = [name for name in named if name.startswith(("jobs.", "trace.", "ledger.", "constraints."))]
+    files = [
+        name
+        for name in named
+        if name.startswith(("jobs.", "trace.", "ledger.", "constraints.", "classifier.", "shardmill."))
+    ]
     assert len(named) > 60
     assert {name for name in named if name not in files} - keys - sections <= {
         "input.unreadable",

@@ -125,11 +125,10 @@ class MixtureLoader:
     @property
     def position(self) -> tuple[int, int]:
         """Where the next iteration begins; behind the last stage when all was served."""
-        if self._stage < len(self.stages) and self.stages[self._stage].position.epoch:
-            return self._stage + 1, 0
-        return self._stage, self.stages[self._stage].position.sequence if self._stage < len(
-            self.stages
-        ) else 0
+        if self._stage == len(self.stages):
+            return self._stage, 0
+        position = self.stages[self._stage].position
+        return (self._stage + 1, 0) if position.epoch else (self._stage, position.sequence)
 
     def batch(self, i: int) -> "Batch":
         """Batch i of this rank, counted through all stages; see `BatchLoader.batch`.

@@ -46,6 +46,7 @@ class StagePlan:
     length: int
     min_document_tokens: int
     shuffle: bool
+    asked_tokens: int | None
     groups: tuple[GroupPlan, ...]
 
     @property
@@ -137,7 +138,12 @@ def _planned(
         for name, share in shares.items()
     )
     return StagePlan(
-        stage.name, stage.length or 0, stage.min_document_tokens or 0, bool(stage.shuffle), tuple(groups)
+        stage.name,
+        stage.length or 0,
+        stage.min_document_tokens or 0,
+        bool(stage.shuffle),
+        stage.tokens,
+        tuple(groups),
     )
 
 

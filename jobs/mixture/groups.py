@@ -11,7 +11,7 @@ from jobs.errors import UserError
 from jobs.formats import llmc
 from jobs.loader.cache import LocalCache
 from jobs.loader.stream import KEPT_OPEN, TokenFile, TokenStream
-from jobs.mixture.allotment import Sizes
+from jobs.mixture.allotment import Sizes, refuse_unknown
 from jobs.runtime.checkpoint import MANIFEST, read_json
 from jobs.settings.mixture import Mixture
 
@@ -67,6 +67,7 @@ class Groups:
                 f"the groups in {self.folder} are by {here[0]} {list(here[1]) or ''}, and the mixture wants them by "
                 f"{settings.by} {list(settings.edges) or ''}; make them anew with python -m jobs.mix"
             )
+        refuse_unknown(settings.named_groups, self.sizes, f"the groups in {self.folder}")
         if lacking := sorted(set(settings.tiers) - set(self.figures["tiers"])):
             raise UserError(
                 f"the groups in {self.folder} do not keep documents of at least {lacking[0]:,} tokens apart, only of "

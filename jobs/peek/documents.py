@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,9 @@ def chosen(out: Path, wanted: Wanted) -> list[dict[str, Any]]:
     """
     condition = _condition(out, trace.configuration(out), wanted)
     key = permutation.key("peek", wanted.seed)
-    smallest = np.concatenate([_smallest(path, condition, key, wanted.n) for path in ledger.files(out)])
+    with ThreadPoolExecutor() as threads:  # reading and filtering are Arrow's work
+        of_each = threads.map(lambda path: _smallest(path, condition, key, wanted.n), ledger.files(out))
+        smallest = np.concatenate(list(of_each))
     best = smallest[np.argsort(permutation.keyed_hash(smallest, key), kind="stable")[: wanted.n]]
     rows = rows_of(out, best)
     if not rows:
@@ -87,8 +90,9 @@ def _smallest(path: Path, condition: pc.Expression | None, key: int, n: int) -> 
 def rows_of(out: Path, doc_ids: np.ndarray) -> dict[int, dict[str, Any]]:
     """Whole rows of the ledger by doc_id."""
     condition = pc.field("doc_id").isin(pa.array(np.unique(doc_ids), pa.uint64()))
-    tables = (folders.read_table(path, filters=condition) for path in ledger.files(out))
-    return {row["doc_id"]: row for table in tables for row in table.to_pylist()}
+    with ThreadPoolExecutor() as threads:
+        tables = threads.map(lambda path: folders.read_table(path, filters=condition), ledger.files(out))
+        return {row["doc_id"]: row for table in tables for row in table.to_pylist()}
 
 
 def _condition(out: Path, config: Config, wanted: Wanted) -> pc.Expression | None:

@@ -123,6 +123,7 @@ def figures_of(mixed: Mixed) -> dict[str, Any]:
         "length": stage.length,
         "min_document_tokens": stage.min_document_tokens,
         "sequences": total,
+        "asked_tokens": stage.asked_tokens,
         "tokens": total * stage.length,
         "identity": mixed.seed,
         "window": WINDOW,

@@ -421,6 +421,18 @@ def personal_data(counted: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
+def said_of_personal_data(found: list[dict[str, Any]]) -> list[str]:
+    """A sentence for the terminal on how often each kind was found; never what."""
+    if not found:
+        return []
+    kinds = pd.DataFrame(found).groupby("kind", sort=False)[["found", "documents"]].sum()
+    said = ", ".join(
+        f"{row['found']:,} {str(kind).replace('_', ' ')} in {row['documents']:,}"
+        for kind, row in kinds.iterrows()
+    )
+    return [f"personal data, places and documents: {said}"]
+
+
 def near_duplicates(sizes: pd.DataFrame, steps: list[dict[str, Any]]) -> dict[str, Any]:
     """What de-duplication found and removed."""
     read = next(step for step in steps if step["step"] == "read")
@@ -643,6 +655,7 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "out_of_proportion": unbalanced,
         "clusters": said_of_clusters(near),
         "against": content["against"],
+        "personal_data": content["personal_data"],
         "contamination": contamination.summary(run.figures("contamination")),
     }
 
@@ -679,7 +692,8 @@ def print_table(console: Console, figures: dict[str, Any]) -> None:
         console.line("Bytes are of the text; tokens are of the documents that came as far as the tokenizer.")
     if figures["contamination"]:
         console.table("evaluation sets", contamination.HEADINGS, figures["contamination"])
-    for sentence in [*figures["clusters"], *said_of_earlier(figures["against"])]:
+    said = [*said_of_personal_data(figures["personal_data"]), *figures["clusters"]]
+    for sentence in [*said, *said_of_earlier(figures["against"])]:
         console.line(sentence)
     for sentence in balance.sentences(figures["out_of_proportion"]):
         console.warn(sentence)

@@ -4,6 +4,7 @@ The ledgers are joined with Dask, a partition at a time, from three columns of e
 workers. The texts of the sample are read from the sources.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from jobs.report.examples import excerpt, read_texts
 from jobs.runtime import checkpoint, folders
 from jobs.runtime.checkpoint import MANIFEST
 from jobs.runtime.compute import columns, gather
-from jobs.runtime.console import Console
+from jobs.runtime.console import Console, Meter
 from kernels import permutation
 
 if TYPE_CHECKING:
@@ -143,16 +144,18 @@ def compare(a: Finished, b: Finished, samples: int, client: "Client", console: C
     ]
     joined = sides[0].merge(sides[1], on="doc_id", how="outer", suffixes=("_a", "_b"))
     graph = joined.map_partitions(moves, samples=samples, meta=MOVES)
-    with console.job("compare", graph.npartitions, "partitions") as meter:
+    files = [len(ledger.files(one.out)) for one in (a, b)]
+    with console.job("compare", graph.npartitions + sum(files), "partitions") as meter:
         found = gather(client, graph, meter, counted=())
-    counts = found[found["documents"] > 0].groupby(_MOVE, as_index=False)[_COUNTS].sum()
-    chosen = _smallest(found[found["documents"] == 0], samples)
+        counts = found[found["documents"] > 0].groupby(_MOVE, as_index=False)[_COUNTS].sum()
+        chosen = _smallest(found[found["documents"] == 0], samples)
+        rows = [_rows(one.out, chosen["doc_id"].to_numpy(np.uint64), client, meter) for one in (a, b)]
     return {
         "names": [a.name, b.name],
         "settings": settings_that_differ(a.config, b.config),
         "fates": _beside(a, b, fates),
         "sources": _by_source(a, b),
-        "moves": _described(counts, chosen, fates, a, b),
+        "moves": _described(counts, chosen, fates, rows),
     }
 
 
@@ -225,12 +228,13 @@ def _by_source(a: Finished, b: Finished) -> list[dict[str, Any]]:
 
 
 def _described(
-    counts: pd.DataFrame, chosen: pd.DataFrame, fates: Sequence[str], a: Finished, b: Finished
+    counts: pd.DataFrame,
+    chosen: pd.DataFrame,
+    fates: Sequence[str],
+    rows_of: Sequence[dict[int, dict[str, Any]]],
 ) -> list[dict[str, Any]]:
     """Pairs of fates in the order of the steps; of those that changed, some documents."""
     names = dict(enumerate(fates)) | {-1: ABSENT}
-    wanted = chosen["doc_id"].to_numpy(np.uint64)
-    rows_of = [_rows(one.out, wanted) for one in (a, b)]
     moved = []
     for count in counts.sort_values(_MOVE).to_dict("records"):
         pair = (chosen["fate_a"] == count["fate_a"]) & (chosen["fate_b"] == count["fate_b"])
@@ -248,11 +252,21 @@ def _described(
     return moved
 
 
-def _rows(out: Path, doc_ids: np.ndarray) -> dict[int, dict[str, Any]]:
+def documents(path: Path, doc_ids: np.ndarray) -> pd.DataFrame:
+    """Some documents of a ledger file, a row each as JSON: integers beyond 2**53 keep their bits, null stays null."""
+    wanted = pc.field("doc_id").isin(pa.array(doc_ids))
+    rows = folders.read_table(path, columns=DOCUMENT, filters=wanted).to_pylist()
+    return pd.DataFrame({"row": [json.dumps(row) for row in rows]}, dtype="string")
+
+
+def _rows(out: Path, doc_ids: np.ndarray, client: "Client", meter: Meter) -> dict[int, dict[str, Any]]:
     """Rows of the ledger by doc_id."""
-    wanted = pc.field("doc_id").isin(pa.array(np.unique(doc_ids)))
-    tables = (folders.read_table(path, columns=DOCUMENT, filters=wanted) for path in ledger.files(out))
-    return {row["doc_id"]: row for table in tables for row in table.to_pylist()}
+    import dask.dataframe as dd
+
+    files = ledger.files(out)
+    graph = dd.from_map(documents, files, doc_ids=np.unique(doc_ids), meta=columns(row="string"))
+    found = map(json.loads, gather(client, graph, meter, counted=())["row"])
+    return {row["doc_id"]: row for row in found}
 
 
 def _document(in_a: dict[str, Any] | None, in_b: dict[str, Any] | None) -> dict[str, Any]:

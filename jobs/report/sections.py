@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs import ledger
-from jobs.report import balance, chains, clean, plots
+from jobs.report import balance, chains, clean, mixture, plots
 from jobs.report.parts import Pair, Plot, Section, Table, percent, share
 
 # What a course text on data pipelines states, from FineWeb's paper: the share of documents that each step drops.
@@ -50,7 +50,7 @@ def sections(
         *clean.sections(content),
         packing(content),
         *(rows(content["rows"]) if content["rows"]["policies"] else []),
-        *(mixture(content["mixture"]) if content["mixture"] else []),
+        *(mixture.sections(content["mixture"]) if content["mixture"] else []),
         Section(
             "examples",
             "Documents of each fate",
@@ -450,55 +450,5 @@ def rows(found: dict[str, Any]) -> list[Section]:
             f"The training documents in rows of {found['length']:,} tokens: the stream, a row for each piece of a "
             "document, and packing that cuts no document that fits a row.",
             tables=[Table("rows", "By policy", names, of_policies)],
-        )
-    ]
-
-
-def mixture(found: dict[str, Any]) -> list[Section]:
-    """What was asked of each group in each stage, and what it gives."""
-    rows = [
-        (
-            stage["name"],
-            group,
-            share(one["asked"]),
-            share(one["share"]),
-            one["tokens"],
-            f"{one['epochs']:.2f}",
-            f"{one['epochs_before']:.2f}",
-            one["copies_apart"] or "",
-        )
-        for stage in found["stages"]
-        for group, one in stage["groups"].items()
-    ]
-    stages = [
-        (
-            stage["name"],
-            stage["length"],
-            stage["min_document_tokens"],
-            stage["sequences"],
-            stage["tokens"],
-            f"{stage['share_off_in_a_window']:.4%}",
-        )
-        for stage in found["stages"]
-    ]
-    return [
-        Section(
-            "mixture",
-            "Mixture",
-            " ".join([f"Groups by {found['by']}, in shares of tokens.", *found["unmet"]]),
-            tables=[
-                Table(
-                    "mixture",
-                    "What each group gives to each stage",
-                    ("stage", "group", "asked", "given", "tokens", "epochs", "epochs before", "copies apart"),
-                    rows,
-                ),
-                Table(
-                    "stages",
-                    "Stages, and how far a share can be off in any 10 million tokens",
-                    ("stage", "sequence", "documents of at least", "sequences", "tokens", "off by at most"),
-                    stages,
-                ),
-            ],
         )
     ]

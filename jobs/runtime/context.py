@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from jobs import steps
 from jobs.config import Config, Source, Tokenizer
 from jobs.errors import UserError
-from jobs.pipeline import groups, inventory
+from jobs.mixture.columns import check_column
+from jobs.pipeline import inventory
 from jobs.pipeline.duplicates import against, keep
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import cluster, folders
@@ -178,7 +179,7 @@ class Run:
             steps.check(source)
         keep.check(self.config)
         _ = self.earlier  # refused here if they are no index for this run
-        groups.check(self.config)
+        check_column(self.config)
         vocab_size = self.config.tokenizer.train.vocab_size
         if self.config.tokenizer.path:
             coder = encoder.load(

@@ -60,8 +60,6 @@ class Blend(Section):
             raise ValueError("shares and multipliers contradict each other; say one of them")
         if self.shares is not None and not math.isclose(sum(self.shares.values()), 1, abs_tol=1e-6):
             raise ValueError(f"shares sum to {sum(self.shares.values()):g}; they should sum to 1")
-        if self.multipliers and not any(self.multipliers.values()) and OTHER in self.multipliers:
-            raise ValueError("multipliers are all 0, which leaves nothing to draw from")
         return self
 
     @property
@@ -73,7 +71,7 @@ class Blend(Section):
 class Stage(Blend):
     """A part of a curriculum; what it does not say is as the mixture has it."""
 
-    name: Name
+    name: Name = Field(description="of the stage, in the name of its folder")
 
 
 class Mixture(Blend):

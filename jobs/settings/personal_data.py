@@ -46,7 +46,7 @@ class Presidio(Section):
 
 
 class PersonalData(Section):
-    """Off, replaced or a reason to drop the document, kind by kind; FineWeb replaces e-mail and public IP addresses."""
+    """Off, replaced or a reason to drop the document, kind by kind; FineWeb's formatter has e-mail and public IPv4."""
 
     enabled: bool = False
     email: Action = "replace"

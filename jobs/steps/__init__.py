@@ -127,7 +127,8 @@ def texts(
     Returns
     -------
     list of str or None
-        In the order asked for; None where a document was dropped before it had a text.
+        In the order asked for; None where a document was dropped before it had a text. In one that personal data
+        dropped, these are replaced: texts are read again to be shown.
     """
     wanted = list(records)
     found: dict[int, str | None] = {}
@@ -143,7 +144,7 @@ def texts(
         if source.contamination.used and source.contamination.action == "cut":
             here = replace(here, text=contamination.checked(here.text, source.contamination).text)
         if source.personal_data.enabled:
-            here = replace(here, text=personal_data.cleaned(here.text, source.personal_data).text)
+            here = replace(here, text=personal_data.shown(here.text, source.personal_data))
         found.update(zip(batch.records.tolist(), here.text.to_pylist(), strict=True))
         found.update((record, None) for record in batch.records[~here.alive].tolist())
     return [found[record] for record in wanted]

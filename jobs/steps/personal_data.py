@@ -6,6 +6,8 @@ its country's, any other against those of `regions`.
 """
 
 import functools
+import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import phonenumbers
 import pyarrow as pa
+from phonenumbers import Leniency
 
 from jobs.errors import UserError
 from jobs.runtime import fingerprint
@@ -22,6 +25,8 @@ from jobs.text import text_buffers
 from kernels import personal_data as kernel
 
 STEP = "personal_data"
+TRIES = 6  # of parts of a candidate
+_GROUPS = re.compile("[0-9]+")
 _NOTHING = np.empty((0, 4), np.int64)
 
 
@@ -55,7 +60,7 @@ def cleaned(text: pa.LargeStringArray, settings: PersonalData) -> Cleaned:
         What is done about each kind.
     """
     data, offsets = text_buffers(text)
-    spans = _found(data, offsets, settings)
+    spans = found(data, offsets, settings)
     numbers = {
         kind: _per_document(spans, KINDS.index(kind), len(text)) for kind in KINDS if kind in settings.kinds
     }
@@ -70,6 +75,14 @@ def cleaned(text: pa.LargeStringArray, settings: PersonalData) -> Cleaned:
             pa.large_string(),
         )
     return Cleaned(replaced, {f"{STEP}_{kind}": pa.array(n, pa.int32()) for kind, n in numbers.items()}, fate)
+
+
+def shown(text: pa.LargeStringArray, settings: PersonalData) -> pa.LargeStringArray:
+    """Texts as they may be shown: as `cleaned` has them, and what drops a document is replaced, too."""
+    dropping: dict[str, Any] = {kind: "replace" for kind in KINDS if settings.action(kind) == "drop"}
+    if settings.presidio.action == "drop":
+        dropping["presidio"] = settings.presidio.model_copy(update={"action": "replace"})
+    return cleaned(text, settings.model_copy(update=dropping)).text
 
 
 def check(settings: PersonalData) -> None:
@@ -100,8 +113,21 @@ def identity(settings: PersonalData) -> dict[str, Any] | None:
     return {**settings.model_dump(), "presidio": engine, "versions": fingerprint.versions(*libraries)}
 
 
-def _found(data: np.ndarray, offsets: np.ndarray, settings: PersonalData) -> np.ndarray:
-    """int64[s, 4], the kernel's spans, those of phone numbers as far as they are one."""
+def found(data: np.ndarray, offsets: np.ndarray, settings: PersonalData) -> np.ndarray:
+    """Spans of the kinds that are looked for, in the order of the text.
+
+    Parameters
+    ----------
+    data, offsets : uint8[n], int64[d + 1]
+        UTF-8, and where each document begins and ends.
+    settings : PersonalData
+        Which kinds.
+
+    Returns
+    -------
+    int64[s, 4]
+        Document, kind of `KINDS`, first byte and the byte behind the last; phone numbers are those of a plan.
+    """
     lengths = _phone_lengths(settings.regions)
 
     def find(kinds: Iterable[str]) -> np.ndarray:
@@ -125,28 +151,41 @@ def _apart(candidates: np.ndarray, spans: np.ndarray) -> np.ndarray:
 def _phones(data: np.ndarray, candidates: np.ndarray, regions: tuple[str, ...]) -> np.ndarray:
     """The candidates that are numbers, without the groups that do not belong to them."""
     numbers = candidates.copy()
-    for place, (begin, end) in enumerate(candidates[:, 2:].tolist()):
-        numbers[place, 2:] = begin + np.array(_phone(data[begin:end].tobytes().decode(), regions))
+    numbers[:, 1] = kernel.PHONE
+    for place, (kind, begin, end) in enumerate(candidates[:, 1:].tolist()):
+        candidate = data[begin:end].tobytes().decode()
+        first, last = _phone(candidate, regions, kind == kernel.CALLED_PHONE)
+        numbers[place, 2] = begin + len(candidate[:first].encode())
+        numbers[place, 3] = begin + len(candidate[:last].encode())
     return numbers[numbers[:, 3] > numbers[:, 2]]
 
 
-def _phone(candidate: str, regions: tuple[str, ...]) -> tuple[int, int]:
-    """Begin and end of the number in a candidate, whose outermost groups may not belong to it; (0, 0): none is."""
-    end, begin = candidate.rfind(" "), candidate.find(" ") + 1
-    for first, last in ((0, len(candidate)), (0, max(end, 0)), (begin, len(candidate) if begin else 0)):
-        if last - first >= 7 and _is_number(candidate[first:last], regions):
-            return first, last
-    return 0, 0
+def _phone(candidate: str, regions: tuple[str, ...], called: bool) -> tuple[int, int]:
+    """Begin and end of the number in a candidate, whose outermost groups may not belong to it; (0, 0): none is.
+
+    With neither ``+`` nor a word before, its groups must be those of its country: many other numbers are valid ones.
+    """
+    abroad = candidate.lstrip("(").startswith("+")
+    leniency = Leniency.VALID if abroad or called else Leniency.STRICT_GROUPING
+    best = (0, 0)
+    for region in (None,) if abroad else [one for one in regions if _has_length(candidate, one)]:
+        for match in phonenumbers.PhoneNumberMatcher(candidate, region, leniency, TRIES):
+            whole = match.start == 0 or match.end == len(candidate)
+            if whole and match.end - match.start > best[1] - best[0]:
+                best = match.start, match.end
+        if best == (0, len(candidate)):
+            break
+    return best
 
 
-def _is_number(candidate: str, regions: tuple[str, ...]) -> bool:
-    for region in (None,) if candidate.lstrip("(").startswith("+") else regions:
-        try:
-            if phonenumbers.is_valid_number(phonenumbers.parse(candidate, region)):
-                return True
-        except phonenumbers.NumberParseException:
-            pass
-    return False
+def _has_length(candidate: str, region: str) -> bool:
+    """Whether groups from the first on, or up to the last, have as many digits as a number of the region."""
+    if candidate.lstrip("(").startswith(("00", "011")):
+        return True  # what is dialled to call another country
+    groups = [len(group) for group in _GROUPS.findall(candidate)]
+    lengths = _phone_lengths((region,))
+    sums = {*itertools.accumulate(groups), *itertools.accumulate(reversed(groups))}
+    return any(lengths >> digits & 1 for digits in sums)
 
 
 @functools.lru_cache(64)

@@ -33,6 +33,9 @@ SETS = [
         "id": ["set", "split", "id"],
     },
 ]
+PUBLIC_SETS = Contamination.model_validate(
+    {"sets": [{**one, "path": str(SHARED / "eval" / str(one["path"]))} for one in SETS]}
+)
 NGRAM, LEAST = 13, 8
 DOCUMENTS, DOCUMENTS_OF_EXPRESSION = 3000, 100
 TIMES_EXPRESSION = 100
@@ -45,8 +48,7 @@ def measure() -> list[Result]:
         for path in sorted((SHARED / "fineweb").glob("*.parquet"))
         for one in pq.read_table(path)["text"].to_pylist()
     ][:DOCUMENTS]
-    sets = [{**one, "path": str(SHARED / "eval" / str(one["path"]))} for one in SETS]
-    settings = Contamination.model_validate({"sets": sets})
+    settings = PUBLIC_SETS
     documents, some = pa.array(texts, pa.large_string()), texts[:DOCUMENTS_OF_EXPRESSION]
     checked(documents, settings)  # builds the index
     items = [item for one in settings.sets for item in evaluation_sets.items(one)]

@@ -11,6 +11,9 @@ one thread and with the documents in memory as the tool wants them. Every tool h
 `datatrove's quality filters`
     Its Gopher repetition, Gopher quality, C4 and FineWeb filters one after another, as its FineWeb example runs them; a
     document that one drops is not shown to the next.
+`datatrove's formatter`, `Presidio's recognisers`
+    E-mail and public IP addresses replaced, as FineWeb does it; places of every kind found, by pattern alone, phone
+    numbers of the United States (see `personal_data_of_others`).
 `datasketch`, `rensa`
     112 values over the same shingles as ours, nearly, made in Python: five runs of ``\\w`` characters, lower-cased.
     datasketch hashes with XXH32, which is faster than its default.
@@ -38,9 +41,11 @@ from datatrove.pipeline.filters import (
     GopherQualityFilter,
     GopherRepetitionFilter,
 )
+from datatrove.pipeline.formatters.pii import PIIFormatter
 from loguru import logger
 from tokenizers import Tokenizer
 
+from tests.benchmarks import personal_data_of_others
 from tests.benchmarks.measure import seconds
 
 HASHES, NGRAM = 112, 5
@@ -79,6 +84,7 @@ def tools(folder: str, tokenizer: str | None) -> dict[str, Callable[[list[Docume
         C4QualityFilter(filter_no_terminal_punct=False),
         FineWebQualityFilter(),
     ]
+    formatter, presidio = PIIFormatter(), personal_data_of_others.presidio(("US",))
     found: dict[str, Callable[[list[Document]], object]] = {
         "datatrove": lambda documents: step.run(iter(documents)),
         "datatrove, nothing written": lambda documents: [
@@ -87,6 +93,10 @@ def tools(folder: str, tokenizer: str | None) -> dict[str, Callable[[list[Docume
         "datatrove's quality filters": lambda documents: [
             kept(filters, document.text) for document in documents
         ],
+        "datatrove's formatter": lambda documents: [
+            formatter.format(document.text) for document in documents
+        ],
+        "Presidio's recognisers": lambda documents: [presidio(document.text) for document in documents],
         "datasketch": lambda documents: [datasketch_signature(document.text) for document in documents],
         "rensa": lambda documents: [rensa_signature(document.text) for document in documents],
         "shingles in Python": lambda documents: [shingles(document.text) for document in documents],

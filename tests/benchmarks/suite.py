@@ -140,12 +140,19 @@ def contamination() -> list[Result]:
     return contamination.measure()
 
 
+def personal_data() -> list[Result]:
+    from tests.benchmarks import personal_data
+
+    return personal_data.measure()
+
+
 BENCHMARKS: dict[str, Callable[[], list[Result]]] = {
     function.__name__: function
     for function in (
         signature,
         quality,
         contamination,
+        personal_data,
         encoding,
         annotate,
         reading,

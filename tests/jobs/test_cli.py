@@ -52,9 +52,9 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_list_of_commands_and_the_nearest_to_a_typo() -> None:
-    listed = python("-m", "jobs").stdout
+    listed, width = python("-m", "jobs").stdout, max(map(len, COMMANDS))
     for command, what in COMMANDS.items():
-        assert f"  {command:<13}  {what}\n" in listed
+        assert f"  {command:<{width}}  {what}\n" in listed
     assert max(map(len, listed.splitlines())) < 120
     for wrong, said in {
         "verfy": "there is no command 'verfy'; did you mean verify?",
@@ -78,7 +78,7 @@ def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("typed", "offered"),
     [
         ("ve", {"verify"}),
-        ("t", {"tokenizer", "train_quality", "trace"}),
+        ("t", {"tokenizer", "train_quality", "train_perplexity", "trace"}),
         ("--c", {"--completion"}),
         ("--completion z", {"zsh"}),
         ("run --work", {"--workers"}),

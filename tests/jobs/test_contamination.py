@@ -3,6 +3,7 @@
 import gzip
 import json
 import string
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,17 @@ def test_any_items_and_documents(questions: list[str], texts: list[str], n: int,
     assert [fate is not None for fate in found] == [
         is_contaminated(document, grams, n, min(n, least)) for document in [*texts, *questions]
     ]
+
+
+@pytest.mark.parametrize("unit", ["1", "@", ".", "-", "a ", "janet ", "\u0301", "東", "." * 40 + " "])
+def test_time_is_bounded_on_hostile_text(unit: str, tmp_path: Path) -> None:
+    sets = [written(tmp_path, {"question": QUESTION}, {"question": "janet " * 30})]
+    cut = settings(sets, action="cut", margin=1, floor=1)
+    checked(text([QUESTION]), cut)
+    before = time.process_time()
+    found = checked(text([unit * (1_000_000 // len(unit))]), cut)
+    assert time.process_time() - before < 10  # less than 1 on an idle core
+    assert len(found.matches) == (unit == "janet ")
 
 
 def test_share_of_an_item(tmp_path: Path) -> None:

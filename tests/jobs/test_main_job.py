@@ -158,7 +158,7 @@ def test_stopped_with_all_its_processes_it_says_one_sentence(
         time.sleep(0.01)
     os.killpg(process.pid, number)  # as a terminal does
     printed, said = process.communicate(timeout=120)
-    assert "stopping in annotate: 2 jobs before it are committed" in printed
+    assert "stopping in annotate: 3 jobs before it are committed" in printed
     assert said == "stopped; what is committed stays, and the same command continues from there\n"
     assert process.returncode == 128 + number
 

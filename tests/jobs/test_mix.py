@@ -144,7 +144,8 @@ def test_totals_are_exact_and_said(mixed):
         "math": 125,
         "web": 312,
     }
-    assert broad["tokens"] == 625 * 64 == 40_000
+    assert broad["tokens"] == broad["asked_tokens"] == 625 * 64 == 40_000
+    assert annealing["tokens"] == 312 * 32 == annealing["asked_tokens"] // 32 * 32
     assert annealing["groups"]["math"]["share"] == 1
     assert long["sequences"] == 40
     assert long["min_document_tokens"] == 200
@@ -393,6 +394,8 @@ def test_loaders_refuse_what_does_not_belong_together(finished, mixed):
         MixtureLoader(finished)
     with pytest.raises(UserError, match="by source"):
         MixtureLoader(mixed, mixture={"by": "crawl"})
+    with pytest.raises(UserError, match=r"names the group 'news'; the groups in .* are code, math, web"):
+        MixtureLoader(mixed, mixture={"multipliers": {"news": 2}})
     with pytest.raises(UserError, match="do not keep documents of at least 77 tokens apart, only of 0, 200"):
         MixtureLoader(mixed, mixture={"min_document_tokens": 77})
     with pytest.raises(UserError, match=r"mixture\.shares"):

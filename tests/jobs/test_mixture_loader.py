@@ -176,12 +176,15 @@ def test_packed_rows_are_those_that_are_drawn(load):
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(20, 60), st.integers(1, 60), st.integers(1, 400), st.floats(0, 0.9), st.integers(2, 5))
-def test_copies_are_as_far_apart_as_is_said(windows, others, sequences, apart, length):
+@given(st.integers(20, 60), st.integers(1, 60), st.integers(1, 400), st.floats(0, 0.9), st.booleans())
+def test_copies_are_as_far_apart_as_is_said(windows, others, sequences, apart, shuffle):
+    length = 3
     with tempfile.TemporaryDirectory() as out:
         write_groups(Path(out), {"a": [[windows * length + 1], []], "b": [[9 * length], []]})
         said = {"a": windows / (windows + others), "b": others / (windows + others)}
-        settings_ = Mixture(shares=said, tokens=sequences * length, length=length, apart=apart)
+        settings_ = Mixture(
+            shares=said, tokens=sequences * length, length=length, apart=apart, shuffle=shuffle
+        )
         groups = Groups.of(Path(out))
         (mixed,) = stages(plan(settings_, groups.sizes), groups)
         figures = figures_of(mixed)["groups"]["a"]
@@ -226,6 +229,17 @@ def test_few_files_stay_open_however_many_groups_there_are(tmp_path, monkeypatch
     loader = MixtureLoader(tmp_path, 4, {"length": 4})
     assert together([list(loader)]) == expected
     assert psutil.Process().num_fds() <= before + 10
+
+
+def test_a_loader_that_has_served_goes_back_to_a_state(tmp_path):
+    write_groups(tmp_path, {"a": [[500], []]})
+    said = {"stages": [{"name": name, "tokens": 100, "length": 4} for name in ("x", "y", "z")]}
+    loader = MixtureLoader(tmp_path, 4, said)
+    begin = loader.state_dict()
+    whole = together([list(loader)])
+    assert list(loader) == []  # all was served
+    loader.load_state_dict(begin)
+    assert together([list(loader)]) == whole
 
 
 def test_a_stage_s_next_epoch_goes_on_with_the_draws(tmp_path):

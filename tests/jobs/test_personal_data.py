@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-from collections import Counter
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,11 @@ from jobs.runtime.console import Console
 from jobs.settings.personal_data import KINDS, PersonalData
 from jobs.steps import personal_data
 from jobs.verify import verify
+from tests import personal_texts
 from tests.conftest import corpus_texts, run_job, write_corpus
 
-LABELS = {
-    "EMAIL_ADDRESS": "email",
-    "PHONE_NUMBER": "phone",
-    "CREDIT_CARD": "card",
-    "US_SSN": "ssn",
-    "IBAN_CODE": "iban",
-    "IP_ADDRESS": "ip",
-}
 # Phone numbers are of many countries that the texts do not name, cards of issuers that do not exist any more.
-RECALL = {"email": 1, "phone": 0.14, "card": 0.91, "ssn": 1, "iban": 1, "ip": 0.92}
+RECALL = {"email": 1, "phone": 0.14, "card": 0.91, "ssn": 1, "iban": 1, "ipv4": 1, "ipv6": 1}
 
 
 def every_kind(action: str = "replace", **more: Any) -> PersonalData:
@@ -60,6 +53,25 @@ def test_placeholders_stand_where_something_was_found() -> None:
         ("room 12 212-555-1234", ["US"], "room 12 <PHONE_NUMBER>"),
         ("ISBN 978-3-16-148410-0 0-306-40615-2, v212.555.1234", ["US"], None),
         ("100-555-1234", ["US"], None),
+        ("212-555-1234 212-555-1235", ["US"], "<PHONE_NUMBER> <PHONE_NUMBER>"),
+        (
+            "12 34 56 78 90 12 34 56 78 90, 01 23 48 14 11",
+            ["FR"],
+            "12 34 56 78 90 12 34 56 78 90, <PHONE_NUMBER>",
+        ),
+        (
+            "(see 212-555-1234), (212) 555-1234x12; 212-555-1234 ext. 99",
+            ["US"],
+            "(see <PHONE_NUMBER>), <PHONE_NUMBER>; <PHONE_NUMBER>",
+        ),
+        (
+            "phone number: 2125551234, order number 2125551234",
+            ["US"],
+            "phone number: <PHONE_NUMBER>, order number 2125551234",
+        ),
+        ("+44 (0)20 7946 0958, 0033 6 12 37 40 80", ["US", "GB"], "<PHONE_NUMBER>, <PHONE_NUMBER>"),
+        ("650 2530 000, 212\N{NO-BREAK SPACE}555\N{EN DASH}1234", ["US"], "650 2530 000, <PHONE_NUMBER>"),
+        ("212.256.12.34, 666-89-9847, 21255-1234", ["US", "DE", "IT"], None),
     ],
 )
 def test_phone_numbers_by_their_numbering_plan(text: str, regions: list[str], expected: str | None) -> None:
@@ -80,6 +92,14 @@ def test_documents_are_dropped_by_the_first_kind() -> None:
     assert "personal_data_ipv4" not in found.counts
 
 
+def test_what_drops_a_document_is_not_shown() -> None:
+    text = pa.array(["a@b.org 460-89-9847 GB82WEST12345698765432"], pa.large_string())
+    settings = every_kind("drop", email="replace", iban=False)
+    assert personal_data.shown(text, settings).to_pylist() == [
+        "email@example.com <US_SSN> GB82WEST12345698765432"
+    ]
+
+
 def test_slices_of_a_batch() -> None:
     texts = pa.array(["x@y.org", "a@b.org", "b", "c@d.org"], pa.large_string()).slice(1, 2)
     assert personal_data.cleaned(texts, every_kind()).text.to_pylist() == ["email@example.com", "b"]
@@ -95,7 +115,8 @@ def test_settings_without_effect_and_regions_that_are_none() -> None:
 def test_presets_do_as_fineweb_does() -> None:
     for preset in ("common-crawl", "wet,fineweb"):
         source = config.load(preset, ["sources.0.path=x"]).sources[0]
-        assert source.personal_data.kinds == ("email", "ipv4", "ipv6")
+        assert source.personal_data.kinds == ("email", "ipv4")  # its formatter knows no IPv6
+    assert PersonalData(enabled=True).kinds == ("email", "ipv4", "ipv6")
     assert not config.load("sample").sources[0].personal_data.enabled
 
 
@@ -124,40 +145,60 @@ def test_presidio_finds_names(tmp_path: Path) -> None:
 
 
 def test_recall_and_precision_on_labelled_texts(shared: Path) -> None:
-    documents = json.loads((shared / "pii" / "synth_dataset_v2.json").read_text(encoding="utf-8"))
-    labelled, right, wrong = Counter[str](), Counter[str](), Counter[str]()
-    for document in documents:
-        text = document["full_text"]
-        data = pa.array([text], pa.large_string())
-        spans = [
-            (KINDS[kind].removesuffix("v4").removesuffix("v6"), begin, end)
-            for _, kind, begin, end in personal_data._found(
-                *personal_data.text_buffers(data), every_kind(public_only=False)
-            ).tolist()
-        ]
-        gold = [
-            (
-                LABELS[one["entity_type"]],
-                *(len(text[: one[at]].encode()) for at in ("start_position", "end_position")),
-            )
-            for one in document["spans"]
-            if one["entity_type"] in LABELS
-        ]
-        labelled.update(kind for kind, _, _ in gold)
-        right.update(kind for kind, b, e in gold if any(k == kind and x <= b and e <= y for k, x, y in spans))
-        wrong.update(
-            kind for kind, x, y in spans if not any(k == kind and b < y and x < e for k, b, e in gold)
-        )
-    assert set(labelled) == set(RECALL)
-    assert not wrong
+    texts = personal_texts.synthetic(shared / "pii" / "synth_dataset_v2.json")
+    found = personal_texts.found(texts, every_kind(public_only=False))
+    scores = personal_texts.scores(texts, found)
+    assert set(scores) == set(RECALL)
+    assert not any(score.wrong for score in scores.values())
     for kind, least in RECALL.items():
-        assert right[kind] >= least * labelled[kind], kind
+        assert scores[kind].recall >= least, kind
+
+
+def test_many_spellings_and_hard_negatives() -> None:
+    """All of every kind and nothing else, to the character; but national numbers that have the form of others."""
+    texts = personal_texts.generated(of_each=120, negatives=1500, seed=1)
+    found = personal_texts.found(texts, every_kind(regions=personal_texts.REGIONS))
+    missed = 0
+    for text, labels in zip(texts, found, strict=True):
+        assert set(labels) <= set(text.labels), text
+        gone = set(text.labels) - set(labels)
+        assert {kind for kind, _, _ in gone} <= {"phone"}, text
+        assert all("." in text.text[begin:end] for _, begin, end in gone), text
+        missed += len(gone)
+    assert missed <= 6
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "1",
+        "1 ",
+        "1-",
+        "+1 ",
+        "(212) 555-1234 ",
+        "@",
+        ".",
+        "-",
+        "12 34 56 78 ",
+        "1.1.1.1 ",
+        "tel 1",
+        "\u00a01",
+    ],
+)
+def test_time_is_bounded_on_hostile_text(unit: str) -> None:
+    cleaned("warm 8.8.8.8", every_kind())
+    text = unit * (200_000 // len(unit))
+    before = time.process_time()
+    cleaned(text, every_kind())
+    assert (
+        time.process_time() - before < 12
+    )  # phone numbers alone take 2 s on an idle core, all others less than 1
 
 
 def test_main_job(cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     texts = corpus_texts(120)
     texts[3] += " Write to anna.secret@secret.org or 8.8.4.4."
-    texts[5] += " My number is 460-89-9847."
+    texts[5] = f"My number is 460-89-9847. {texts[5]}"  # where the page shows it
     folder = write_corpus(tmp_path / "corpus", texts)
     out = tmp_path / "out"
     assert run_job(folder, out, cluster, "personal_data={enabled: true, ssn: drop}") == 0
@@ -178,5 +219,8 @@ def test_main_job(cluster: str, tmp_path: Path, capfd: pytest.CaptureFixture[str
     }
     assert counted == {"email": (120, 1, 1), "ipv4": (120, 1, 1), "ipv6": (120, 0, 0), "ssn": (120, 1, 1)}
     written = capfd.readouterr()
-    everything = (out / "report" / "report.json").read_text() + written.out + written.err
+    assert "documents: 1 email in 1, 1 ipv4 in 1, 0 ipv6 in 0, 1 ssn in 1\n" in written.out
+    files = [path for path in (out / "report").iterdir() if path.suffix in (".json", ".html", ".csv", ".svg")]
+    everything = "".join(path.read_text() for path in files) + written.out + written.err
+    assert "My number is &lt;US_SSN&gt;." in everything
     assert not any(secret in everything for secret in ("anna.secret", "8.8.4.4", "460-89"))

@@ -18,10 +18,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from jobs import ledger, report, trace, verify
+from jobs import ledger, peek, report, trace, verify
 from jobs.cli import guarded
 from jobs.errors import UserError
 from jobs.formats import llmc
+from jobs.report.command import main as remake_report
 from jobs.run import main
 from jobs.runtime import checkpoint, folders
 from tests.conftest import ROOT, digests, settings
@@ -90,6 +91,13 @@ def test_verify_trace_ledger_and_report_read_it(
     assert trace.main([str(finished), "--shard", "train:1", "--token", "5"]) == 0
     assert shown.endswith(capsys.readouterr().out)
     assert report.read(remote) == report.read(finished)
+    assert peek.main([remote, "--fate", "near_duplicate"]) == 0
+    shown = capsys.readouterr().out
+    assert peek.main([str(finished), "--fate", "near_duplicate"]) == 0
+    assert shown == capsys.readouterr().out
+    assert remake_report([remote]) == 0
+    assert digests_of(remote, "report") == digests(finished, "report")
+    assert list(verify.check_files(folders.located(remote))) == []
     assert _rows(remote).equals(_rows(finished))
 
 

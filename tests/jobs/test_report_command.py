@@ -1,7 +1,9 @@
 """The report's page made again, and two finished runs beside each other."""
 
 import json
+import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from jobs.runtime.console import Console
 from jobs.verify import check_files, verify
 from tests.conftest import digests, run_job
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 CHANGED = ["near_duplicates.bands=28", "near_duplicates.rows=4", "length.min_tokens=100"]
 
 
@@ -178,6 +181,35 @@ def test_every_table_and_plot_is_a_file(page: Path) -> None:
     names = {path.name for path in page.iterdir()}
     assert {"settings.csv", "fates.csv", "sources.csv", "matrix.csv", "changes.svg", "moves.png"} <= names
     assert 'href="http' not in (page / "index.html").read_text()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+def test_a_browser_shows_a_comparison_without_errors(page: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            str(CHROMIUM),
+            *("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0"),
+            *(f"--user-data-dir={tmp_path / 'profile'}", "--window-size=390,3000", "--dump-dom"),
+            (page / "index.html").as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert not re.findall(r"CONSOLE.*", done.stderr)
+    links, ids = (set(re.findall(pattern, done.stdout)) for pattern in (r'href="#([^"]+)"', r' id="([^"]+)"'))
+    assert {"settings", "fates", "sources", "matrix", "examples"} <= links <= ids
+
+
+def test_two_runs_with_the_same_settings_say_so(finished: Path, page: Path) -> None:
+    found = read_json(page / comparison.FILE)
+    same = found | {"settings": [], "moves": [move for move in found["moves"] if move["from"] == move["to"]]}
+    told = comparison_page.remarks(same)
+    assert any(text.startswith("No setting differs") for text in told)
+    assert any(text.startswith("Every document that both have has the same fate") for text in told)
+    text = comparison_page.rendered(same, comparison_page.sections(same, {}))
+    assert "Every document" in text
 
 
 def test_a_comparison_replaces_itself_with_the_same_bytes(

@@ -1,5 +1,6 @@
 """No validation document shares more of its n-grams with training than is allowed, whatever the partitions."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -141,3 +142,18 @@ def test_ngrams_of_documents(texts: list[str], n: int) -> None:
             here = np.zeros(len(found.hashes), bool)
             here[found.numbers[found.offsets[other] : found.offsets[other + 1]]] = True
             assert found.counts(here)[one] == len(own & theirs)
+
+
+@pytest.mark.parametrize("unit", ["1", "@", ".", "-", "a ", "東", "\u0301"])
+def test_time_is_bounded_on_hostile_text(unit: str) -> None:
+    """The n-grams of candidates, and the words that training has of them."""
+    text = (unit * (1_000_000 // len(unit))).encode()
+    validation.grams_of([b"warm up"], 1)
+    before = time.process_time()
+    grams = validation.grams_of([text, text], N)
+    assert validation.choose(
+        np.array([9, 9]), grams, np.zeros(len(grams.hashes), bool), 9, 0.5
+    ) is None or not len(grams.hashes)
+    if len(grams.hashes):
+        assert validation.shared_words(text, np.ones(len(grams.hashes), bool), grams, N)
+    assert time.process_time() - before < 10  # less than 1 on an idle core
