@@ -107,7 +107,15 @@ def _inode(path: Path) -> tuple[int, int]:
     return path.stat().st_ino, path.stat().st_mtime_ns
 
 
-@pytest.mark.parametrize("after", ["annotate/tasks", "order", "shards/tasks", "report"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        "annotate/tasks",
+        pytest.param("order", marks=pytest.mark.slow),
+        "shards/tasks",
+        pytest.param("report", marks=pytest.mark.slow),
+    ],
+)
 def test_killed_and_started_again_gives_the_same_bytes(
     finished: Path, corpus: Path, tmp_path: Path, after: str
 ) -> None:
