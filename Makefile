@@ -14,7 +14,7 @@ run: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest
 
-test-slow: $(READY) formats  # about half an hour
+test-slow: $(READY) formats  # more than an hour
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group models
 	$(BIN)/python -m pytest -m slow
 

@@ -88,19 +88,7 @@ def run_parser(
         metavar="DIR|URL",
         help="output folder, here or behind a URL such as s3://bucket/out (default: out/NAME after the preset or file)",
     )
-    add(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="a Dask scheduler, such as tcp://host:8786 (default: a LocalCluster)",
-    )
-    add(
-        "--workers",
-        type=_positive,
-        metavar="N",
-        help="worker processes of the LocalCluster (default: one for each core)",
-    )
-    add("--memory-limit", default="auto", metavar="SIZE",
-        help="memory of each worker, such as 2GiB (default: auto, the machine's memory shared out)")  # fmt: skip
+    add_cluster(parser)
     add("--against", action="append", default=[], metavar="OUT",
         help="output of a finished run; duplicates of its documents are dropped; repeatable")  # fmt: skip
     add("--until", metavar="JOB", help=f"stop after this job: {', '.join(jobs)} (default: go to the end)")
@@ -120,6 +108,24 @@ def run_parser(
     add("--log-format", choices=("text", "json"), default="text",
         help="json: an object a line, with progress in numbers, for programs (default: text)")  # fmt: skip
     return parser
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Options on where a command computes."""
+    add = parser.add_argument
+    add(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="a Dask scheduler, such as tcp://host:8786 (default: a LocalCluster)",
+    )
+    add(
+        "--workers",
+        type=_positive,
+        metavar="N",
+        help="worker processes of the LocalCluster (default: one for each core)",
+    )
+    add("--memory-limit", default="auto", metavar="SIZE",
+        help="memory of each worker, such as 2GiB (default: auto, the machine's memory shared out)")  # fmt: skip
 
 
 def _positive(text: str) -> int:

@@ -505,7 +505,7 @@ class Report(Section):
         0.5,
         ge=0,
         le=1,
-        description="of a source's documents; a warning where more were removed as duplicates",
+        description="of a source's documents that came to the steps on duplicates; a warning where these removed more",
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.cli import guarded
+from jobs.cli import add_cluster, guarded
 from jobs.errors import UserError
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def contamination(
     figures = {job: read_json(out / job / MANIFEST)["figures"] for job in ("annotate", "shards", "tokenizer")}
     coder = encoder_spec(config.tokenizer, out / "tokenizer" / figures["tokenizer"]["file"])
     paths = [SplitPaths(out / "annotate", key) for key in figures["annotate"]["splits"]]
-    with connected(options.scheduler, options.workers) as client:
+    with connected(options.scheduler, options.workers, options.memory_limit) as client:
         graph = dd.from_map(
             search,
             paths,
@@ -161,8 +161,7 @@ def parser() -> argparse.ArgumentParser:
         help="of an item's n-grams in one document, for it to be contaminated (default: any n-gram)")  # fmt: skip
     add("--max-items", type=int, metavar="N",
         help="leave out n-grams of more items than this (default: none)")  # fmt: skip
-    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: a LocalCluster)")
-    add("--workers", type=int, metavar="N", help="of the LocalCluster (default: one for each core)")
+    add_cluster(parser)
     return parser
 
 
@@ -173,7 +172,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    from jobs.pipeline.contamination import HEADINGS, summary
+    from jobs.pipeline.contamination import HEADINGS, boilerplate, summary
     from jobs.runtime import folders
     from jobs.runtime.console import Console
 
@@ -184,6 +183,8 @@ def _main(options: argparse.Namespace) -> int:
         raise UserError(f"--output {folder} is there already; give a new or empty folder")
     figures = contamination(out, settings, folder, options, console)
     console.table("", HEADINGS, summary(figures))
+    if sentence := boilerplate(figures):
+        console.warn(sentence)
     console.line(f"{folder}: which items and documents, in diff.md")
     return 0
 

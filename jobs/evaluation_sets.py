@@ -129,6 +129,9 @@ def _items(settings: EvaluationSet, file: File) -> tuple[Item, ...]:
             for column in settings.fields
             for text in _texts(_value(record, column, where), column, where)
         )
+        if not any(text.strip() for text in texts):
+            named = ", ".join(map(str, settings.fields))
+            raise UserError(f"{where} has no text in {named}; remove it, or name fields that have some")
         of_id = [_texts(_value(record, column, where), column, where) for column in settings.identifying]
         name = "/".join(part for parts in of_id for part in parts) if of_id else place.split()[-1]
         if name in seen:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from jobs.cli import guarded
+from jobs.cli import add_cluster, guarded
 
 if TYPE_CHECKING:
     from jobs.runtime.context import Run
@@ -36,9 +36,7 @@ def parser() -> argparse.ArgumentParser:
     add("--to", metavar="DIR|URL", help="a folder in which each format has its own (default: OUT-exports)")
     add("--rows", type=int, metavar="LENGTH", help="rows of so many tokens in the place of documents")
     add("--policy", choices=get_args(Policy), help="how rows are made of documents (default: stream)")
-    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: a LocalCluster)")
-    add("--workers", type=int, metavar="N", help="worker processes of the LocalCluster")
-    add("--memory-limit", default="auto", metavar="SIZE", help="memory of each worker, such as 2GiB")
+    add_cluster(parser)
     return parser
 
 
@@ -51,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _main(options: argparse.Namespace) -> int:
     from jobs.runtime.checkpoint import locked
     from jobs.runtime.cluster import configure
+    from jobs.runtime.finished import refuse_foreign_folder
     from jobs.runtime.folders import reached
 
     configure()  # before anything imports `distributed`
@@ -75,9 +74,7 @@ def finished_run(options: argparse.Namespace) -> "Run":
 
     from jobs.config import Shards, said
     from jobs.errors import UserError
-    from jobs.runtime.checkpoint import MANIFEST, read_json
-    from jobs.runtime.console import Console
-    from jobs.runtime.context import Run
+    from jobs.runtime.finished import run_with
     from jobs.runtime.folders import reached
     from jobs.trace import configuration
 
@@ -94,33 +91,9 @@ def finished_run(options: argparse.Namespace) -> "Run":
         shards = Shards.model_validate(asked)
     except ValidationError as error:
         raise UserError(said(error, ("shards",))) from None
-    run = Run(
-        config.model_copy(update={"shards": shards}),
-        out,
-        Console(),
-        options.scheduler,
-        options.workers,
-        options.memory_limit,
-        dict(read_json(out / MANIFEST)["jobs"]),
-    )
+    run = run_with(config.model_copy(update={"shards": shards}), out, options)
     run.refuse_unfit_formats(run.vocab_size)
     return run
-
-
-def refuse_foreign_folder(to: Path, out: Path) -> None:
-    """Refuse a folder that holds what no export wrote, and the run's own: what an export does not know is removed."""
-    from jobs.errors import UserError
-    from jobs.runtime.checkpoint import LOCK, MANIFEST
-
-    if to.exists() and not to.is_dir():
-        raise UserError(f"--to {to} is a file; give a new or empty folder")
-    if to == out or out in to.parents or (to / MANIFEST).exists():
-        raise UserError(f"--to {to} is a run's output; give a new or empty folder")
-    present = [path.name for path in to.iterdir()] if to.exists() else []
-    if present and LOCK not in present:
-        raise UserError(
-            f"--to {to} holds {min(present)!r}, which no export wrote; give a new or empty folder"
-        )
 
 
 def export_format(run: "Run", folder: Path) -> None:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.cli import guarded
+from jobs.cli import add_cluster, guarded
 
 if TYPE_CHECKING:
     from jobs.runtime.context import Run
@@ -34,9 +34,7 @@ def parser() -> argparse.ArgumentParser:
         help="one setting, such as tokens=10e9 or shares='{web: 0.7, code: 0.3}'; repeatable, YAML values")  # fmt: skip
     add("--to", metavar="DIR|URL", help="where groups and packed stages go (default: OUT-mixture)")
     add("--dry-run", action="store_true", help="count the groups, say what each gives, and stop")
-    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler (default: a LocalCluster)")
-    add("--workers", type=int, metavar="N", help="worker processes of the LocalCluster")
-    add("--memory-limit", default="auto", metavar="SIZE", help="memory of each worker, such as 2GiB")
+    add_cluster(parser)
     return parser
 
 
@@ -47,9 +45,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    from jobs.export import refuse_foreign_folder
     from jobs.runtime.checkpoint import locked
     from jobs.runtime.cluster import configure
+    from jobs.runtime.finished import refuse_foreign_folder
     from jobs.runtime.folders import reached
 
     configure()  # before anything imports `distributed`
@@ -77,9 +75,7 @@ def finished_run(options: argparse.Namespace) -> "Run":
     from jobs.config import Config, said
     from jobs.errors import UserError
     from jobs.mixture.columns import check_column
-    from jobs.runtime.checkpoint import MANIFEST, read_json
-    from jobs.runtime.console import Console
-    from jobs.runtime.context import Run
+    from jobs.runtime.finished import run_with
     from jobs.runtime.folders import reached
     from jobs.trace import configuration
 
@@ -90,15 +86,7 @@ def finished_run(options: argparse.Namespace) -> "Run":
     except ValidationError as error:
         raise UserError(said(error)) from None
     check_column(asked)
-    return Run(
-        asked,
-        out,
-        Console(),
-        options.scheduler,
-        options.workers,
-        options.memory_limit,
-        dict(read_json(out / MANIFEST)["jobs"]),
-    )
+    return run_with(asked, out, options)
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:

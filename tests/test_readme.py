@@ -75,7 +75,7 @@ def hub(checkout: Path) -> Iterator[list[str]]:
 
 
 def test_every_command_and_snippet(checkout: Path, cluster: str, hub: list[str]) -> None:
-    """About two minutes: the first command is the main job on the built-in corpus."""
+    """About seven minutes: the first command is the main job on the built-in corpus."""
     # The small data below cannot fill a vocabulary of 32,768.
     small = "--set tokenizer.train.vocab_size=700 --set shards.tokens=50000 --set shards.min_tokens=2000"
     standing_for = {

@@ -8,39 +8,25 @@ The score is rounded to six decimals, so that the last bits of a machine's `exp`
 """
 
 import functools
-import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.errors import UserError
-from jobs.runtime import checkpoint, named_files
+from jobs.models import trained
+from jobs.models.trained import Settings
+from jobs.runtime import named_files
 from jobs.text import text_buffers
 from jobs.training.evaluation import logistic
 from kernels.linear import score_documents
 from kernels.ngram_features import Grams, check_grams
-from kernels.words import unicode_version
 
-NAME = "model.npz"
+COMMAND = "train_quality"
 KIND = "hashed n-grams, linear"
 DECIMALS = 6
-_BROKEN = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile)
-
-
-class Settings(Protocol):
-    """What of a classifier's settings is used."""
-
-    @property
-    def model(self) -> str:
-        """The model's file, or the folder that it was trained into."""
-
-    def key(self, setting: str) -> str:
-        """What messages call a setting."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +71,7 @@ class Model:
             "intercept": self.intercept,
             "curve": self.curve,
         }
-        with checkpoint.written(path) as file:
-            np.savez(file, weights=self.weights, settings=np.array(json.dumps(settings)))
+        trained.save(path, settings, weights=self.weights)
 
 
 def check(settings: Settings) -> None:
@@ -101,31 +86,19 @@ def check(settings: Settings) -> None:
 
 
 def identity(settings: Settings) -> dict[str, Any]:
-    """What fingerprints hold: the model's content, and the version of Unicode that says what a word is."""
-    return {"model": named_files.digest(_file(settings)), "unicode": unicode_version()}
+    """What fingerprints hold."""
+    return trained.identity(trained.file_of(settings, COMMAND))
 
 
 def load(settings: Settings) -> Model:
     """The model, which a process loads once."""
-    return _loaded(_file(settings), settings.key("model"))
-
-
-def _file(settings: Settings) -> named_files.File:
-    path = Path(settings.model)
-    return named_files.located(
-        str(path / NAME if path.is_dir() else path), settings.key("model"), f"a {NAME} of train_quality"
-    )
+    return _loaded(trained.file_of(settings, COMMAND), settings.key("model"))
 
 
 @functools.lru_cache(4)
 def _loaded(file: named_files.File, key: str) -> Model:
-    try:
-        with np.load(file.path, allow_pickle=False) as arrays:
-            settings = json.loads(str(arrays["settings"]))
-            if settings["kind"] != KIND:
-                raise ValueError(f"its kind is {settings['kind']!r}")
-            weights = arrays["weights"]
-        grams = Grams(**settings["grams"])
+    with trained.opened(file, key, KIND, COMMAND) as (arrays, settings):
+        weights, grams = arrays["weights"], Grams(**settings["grams"])
         check_grams(grams)
         if (
             weights.dtype != np.float32
@@ -137,7 +110,3 @@ def _loaded(file: named_files.File, key: str) -> Model:
         return Model(
             weights, grams, float(settings["intercept"]), None if curve is None else (curve[0], curve[1])
         )
-    except _BROKEN:
-        raise UserError(
-            f"{key} is {file.path!r}, which is no whole model of python -m jobs.train_quality"
-        ) from None

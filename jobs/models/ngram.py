@@ -11,17 +11,16 @@ percentiles of the perplexity of texts that were held out. Perplexities are roun
 """
 
 import functools
-import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.errors import UserError
+from jobs.models import trained
+from jobs.models.trained import Settings
 from jobs.runtime import checkpoint, named_files
 from jobs.text import text_buffers
 from kernels.kneser_ney import WORDS, Order
@@ -32,25 +31,12 @@ from kernels.perplexity import (
     log_probabilities,
     ngram_words,
 )
-from kernels.words import unicode_version
 from kernels.xxh3 import hash_slices
 
-NAME = "model.npz"
+COMMAND = "train_perplexity"
 KIND = "word n-grams, modified Kneser-Ney"
 DECIMALS = 2
 SPECIAL = ("<unk>", "<s>", "</s>")
-_BROKEN = (OSError, ValueError, KeyError, TypeError, IndexError, EOFError, zipfile.BadZipFile)
-
-
-class Settings(Protocol):
-    """What of a classifier's settings is used."""
-
-    @property
-    def model(self) -> str:
-        """The model's file, or the folder that it was trained into."""
-
-    def key(self, setting: str) -> str:
-        """What messages call a setting."""
 
 
 class Model:
@@ -90,8 +76,7 @@ class Model:
             for name, values in order._asdict().items()
         }
         words = np.frombuffer("".join(f"{word}\n" for word in self.words).encode(), np.uint8)
-        with checkpoint.written(path) as file:
-            np.savez(file, settings=np.array(json.dumps(settings)), words=words, **arrays)
+        trained.save(path, settings, words=words, **arrays)
 
     def write_arpa(self, path: Path) -> None:
         """Write the model in ARPA's format, which KenLM and others read."""
@@ -135,38 +120,23 @@ def check(settings: Settings) -> None:
 
 
 def identity(settings: Settings) -> dict[str, Any]:
-    """What fingerprints hold: the model's content, and the version of Unicode that says what a word is."""
-    return {"model": named_files.digest(_file(settings)), "unicode": unicode_version()}
+    """What fingerprints hold."""
+    return trained.identity(trained.file_of(settings, COMMAND))
 
 
 def load(settings: Settings) -> Model:
     """The model, which a process loads once."""
-    return _loaded(_file(settings), settings.key("model"))
-
-
-def _file(settings: Settings) -> named_files.File:
-    path = Path(settings.model)
-    return named_files.located(
-        str(path / NAME if path.is_dir() else path), settings.key("model"), f"a {NAME} of train_perplexity"
-    )
+    return _loaded(trained.file_of(settings, COMMAND), settings.key("model"))
 
 
 @functools.lru_cache(4)
 def _loaded(file: named_files.File, key: str) -> Model:
-    try:
-        with np.load(file.path, allow_pickle=False) as arrays:
-            settings = json.loads(str(arrays["settings"]))
-            if settings["kind"] != KIND:
-                raise ValueError(f"its kind is {settings['kind']!r}")
-            words = arrays["words"].tobytes().decode().split("\n")[:-1]
-            orders = [_order(arrays, n) for n in range(1, settings["order"] + 1)]
+    with trained.opened(file, key, KIND, COMMAND) as (arrays, settings):
+        words = arrays["words"].tobytes().decode().split("\n")[:-1]
+        orders = [_order(arrays, n) for n in range(1, settings["order"] + 1)]
         _check_rows(orders, len(words))
         low, high = settings["percentiles"]
         return Model(words, orders, (float(low), float(high)))
-    except _BROKEN:
-        raise UserError(
-            f"{key} is {file.path!r}, which is no whole model of python -m jobs.train_perplexity"
-        ) from None
 
 
 def _order(arrays: Any, n: int) -> Order:

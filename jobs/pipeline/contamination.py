@@ -22,6 +22,7 @@ from jobs.evaluation_sets import Index
 from jobs.pipeline.annotate import MATCHES
 from jobs.runtime import checkpoint, fingerprint, folders
 from jobs.runtime.compute import columns, gather
+from jobs.runtime.console import counted
 from jobs.settings.contamination import Contamination, EvaluationSet
 from jobs.steps.contamination import contaminating, identity
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 NAME = "contamination"
 JSON, MARKDOWN = "diff.json", "diff.md"
+MANY_ITEMS = 20  # that share an n-gram, and more: an instruction, or the frame of many questions
 SHOWN = 20  # n-grams and items of each set in the figures; the tables hold all
 FATES = columns(doc_id="uint64", fate="string")
 IDENTITY = ["source", "path", "record", "id", "url", "crawl", "fate"]
@@ -130,6 +132,7 @@ class Diff:
                 for name in ("ngram", "min_words", "match", "share", "max_items", "max_documents", "action")
             },
             "ngrams_in_index": len(self.index.spans),
+            "ngram_of_most_items": _of_most_items(ngrams),
             "ngrams_by_documents": ngrams.head(SHOWN).to_dict("records"),
             "boilerplate": self.index.boilerplate,
             "common": self.index.common,
@@ -157,6 +160,24 @@ class Diff:
             "by_crawl": _counts(contaminated["crawl"]),
             "most_of": worst[["item", "share", "documents", "ngram"]].to_dict("records"),
         }
+
+
+def _of_most_items(ngrams: pd.DataFrame) -> dict[str, Any] | None:
+    """The n-gram that most items share, where these are so many that it looks like boilerplate."""
+    first = ngrams.sort_values(["items", "documents", "words"], ascending=[False, False, True]).head(1)
+    return next((one for one in first.to_dict("records") if one["items"] > MANY_ITEMS), None)
+
+
+def boilerplate(figures: dict[str, Any]) -> str | None:
+    """A sentence on what is most likely no part of a question, and what to do about it."""
+    found = figures.get("ngram_of_most_items")
+    if not found:
+        return None
+    return (
+        f"{found['items']:,} items, such as {found['set']} {found['item']}, share words that are in "
+        f"{counted(found['documents'], 'document')}: {found['words']!r}. With max_items: {MANY_ITEMS}, "
+        "n-grams of so many items do not count."
+    )
 
 
 def _counts(values: pd.Series) -> dict[str, int]:
@@ -237,6 +258,7 @@ def markdown(figures: dict[str, Any]) -> str:
         "# Evaluation sets and training data\n",
         f"A document is contaminated by an item where it has {rule}; action: {settings['action']}.\n",
         *_markdown_table(HEADINGS, summary(figures)),
+        *([f"\n{sentence}"] if (sentence := boilerplate(figures)) else []),
     ]
     for one in figures["sets"]:
         lines += [f"\n## {one['name']}\n"]
@@ -316,4 +338,6 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         known = gather(run.client, graph, meter, counted=()).set_index("doc_id")["fate"]
     matches = matches.assign(doc_id=doc_id, fate=pd.Series(doc_id).map(known))
     figures = write(job.folder, Diff(matches, evaluation_sets.index_of(settings), settings))
+    if sentence := boilerplate(figures):
+        run.console.warn(sentence)
     return dict(json.loads(json.dumps(figures)))

@@ -5,7 +5,7 @@
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,8 @@ from jobs.runtime.console import Console
 from kernels import packing, permutation, shingles
 
 if TYPE_CHECKING:
+    import dask.dataframe as dd
+
     from jobs.config import Config
     from jobs.runtime.context import Run
 
@@ -200,7 +202,7 @@ def warnings(tallied: pd.DataFrame, most: float) -> list[str]:
     counted = rows.groupby(["source", "fate"])["documents"].sum()
     shares = {source: removed_share(part.droplevel(0)) for source, part in counted.groupby(level=0)}
     return [
-        f"source {source!r}: {share:.1%} of its documents were removed as duplicates, more than "
+        f"source {source!r}: {share:.1%} of its documents that came so far were removed as duplicates, more than "
         f"report.max_removed_share ({most:g})"
         for source, share in shares.items()
         if share is not None and share > most
@@ -561,63 +563,87 @@ def row_length(run: "Run") -> int:
     return run.config.shards.rows.length if run.config.shards.rows else run.config.report.window + 1
 
 
-def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
-    """Compute the figures from the ledger with Dask, and write them."""
-    job.begin()
-    config = run.config
-    frame = ledger.read(
-        run.out,
-        [*IDENTITIES, *LABELS, *MEASURES, *([ledger.KEPT_IN] if config.against else [])],
-    )
-    personal_kinds = [
-        name for name, _ in ledger.extra_columns(run.sources) if name in dict(ledger.PERSONAL_DATA)
-    ]
+class Counted(NamedTuple):
+    """What Dask counted in the ledger."""
+
+    tallied: pd.DataFrame
+    sizes: pd.DataFrame
+    unlike: pd.DataFrame
+    personal: pd.DataFrame
+    pairs: pd.DataFrame
+    documents: dict[str, list[dict[str, Any]]]
+
+
+def count(run: "Run") -> Counted:
+    """Go through the ledger, table by table."""
+    settings = run.config.report
+    earlier = [ledger.KEPT_IN] if run.config.against else []
+    frame = ledger.read(run.out, [*IDENTITIES, *LABELS, *MEASURES, *earlier])
+    kinds = [name for name, _ in ledger.extra_columns(run.sources) if name in dict(ledger.PERSONAL_DATA)]
     with run.console.job(NAME, 6 * frame.npartitions, "tables", **run.totals()) as meter:
-        tallied = gather(run.client, frame.map_partitions(tally, meta=TALLY), meter, counted=())
+
+        def table(graph: "dd.DataFrame", **options: Any) -> pd.DataFrame:
+            return gather(run.client, graph, meter, **options)
+
+        tallied = table(frame.map_partitions(tally, meta=TALLY), counted=())
         clustered = frame.map_partitions(members, meta=MEMBERS).shuffle(
             "cluster", npartitions=frame.npartitions
         )
-        sizes = gather(run.client, clustered.map_partitions(cluster_sizes, meta=CLUSTERS), meter)
+        sizes = table(clustered.map_partitions(cluster_sizes, meta=CLUSTERS))
         filters = balance.rules(tallied[tallied["topic"] == "fate"], run.sources)
-        unlike = gather(
-            run.client, balance.out_of_proportion(ledger.read(run.out, balance.COLUMNS), filters), meter
-        )
-        counted = gather(
-            run.client,
-            ledger.read(run.out, ["source", *personal_kinds]).map_partitions(
-                personal_data_counts, meta=PERSONAL_DATA
-            ),
-            meter,
-        )
-        pairs = gather(
-            run.client, frame.map_partitions(sampled_pairs, pairs=config.report.pairs, meta=PAIRS), meter
-        )
+        unlike = table(balance.out_of_proportion(ledger.read(run.out, balance.COLUMNS), filters))
+        personal = ledger.read(run.out, ["source", *kinds])
+        personal = table(personal.map_partitions(personal_data_counts, meta=PERSONAL_DATA))
+        pairs = table(frame.map_partitions(sampled_pairs, pairs=settings.pairs, meta=PAIRS))
         looked_at = ledger.read(run.out, examples.COLUMNS).map_partitions(
-            examples.sampled, of_each=config.report.examples, meta=examples.SAMPLED
+            examples.sampled, of_each=settings.examples, meta=examples.SAMPLED
         )
-        found = examples.sampled(gather(run.client, looked_at, meter, counted=()), config.report.examples)
-    steps, unbalanced = funnel(tallied), balance.worst(unlike)
-    encoded = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)][["n_bytes", "n_tokens"]].sum()
-    validation = run.figures("validation")
-    warned = warnings(tallied, config.report.max_removed_share)
+        documents = examples.sampled(table(looked_at, counted=()), settings.examples)
+    shown = examples.with_excerpts(documents, run.texts)
+    return Counted(tallied, sizes, unlike, personal, _smallest(pairs, settings.pairs), shown)
+
+
+def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
+    """Compute the figures from the ledger with Dask, and write them."""
+    job.begin()
+    counted = count(run)
+    warned = warnings(counted.tallied, run.config.report.max_removed_share)
     for warning in warned:
         run.console.warn(warning)
-    alike = similar_pairs(run, _smallest(pairs, config.report.pairs))
+    alike = similar_pairs(run, counted.pairs)
     pairs_shown = [shown(pair) for pair in alike]
-    near = {
-        **near_duplicates(sizes, steps),
-        **compared_pairs(run),
-        "chains": chains.looked_into(run, job.folder),
-        "pairs": alike,
+    content = figures(run, counted, warned, alike, chains.looked_into(run, job.folder))
+    checkpoint.write_json(job.folder / FILE, content)
+    write_page(job.folder, run.config, content, counted.documents, pairs_shown)
+    return {
+        "funnel": content["funnel"],
+        "out_of_proportion": content["out_of_proportion"],
+        "clusters": said_of_clusters(content["near_duplicates"]),
+        "against": content["against"],
+        "personal_data": content["personal_data"],
+        "contamination": contamination.summary(content["contamination"]),
     }
-    content = {
+
+
+def figures(
+    run: "Run",
+    counted: Counted,
+    warned: list[str],
+    pairs: list[dict[str, Any]],
+    chained: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """What `FILE` holds."""
+    config, tallied = run.config, counted.tallied
+    steps = funnel(tallied)
+    encoded = tallied[(tallied["topic"] == "length") & (tallied["value"] > 0)][["n_bytes", "n_tokens"]].sum()
+    return {
         "funnel": steps,
         "crawls": by_crawl(tallied),
         "extraction": extraction(tallied, [source.name for source in run.sources if source.has_pages]),
         "languages": languages(tallied),
         "quality": quality(tallied, [source.name for source in run.sources if source.quality.enabled]),
-        "personal_data": personal_data(counted),
-        "out_of_proportion": unbalanced,
+        "personal_data": personal_data(counted.personal),
+        "out_of_proportion": balance.worst(counted.unlike),
         "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
         "tokenizer": run.figures("tokenizer"),
         "duplicates": {"keep": config.keep.model_dump(mode="json"), "warnings": warned},
@@ -625,21 +651,19 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "url_duplicates": equal_duplicates(run, "url_duplicates", steps, ledger.URL_DUPLICATE),
         "exact_duplicates": equal_duplicates(run, "exact_duplicates", steps, ledger.EXACT_DUPLICATE),
         "repeated_passages": passages.removed(run),
-        "near_duplicates": near,
+        "near_duplicates": {
+            **near_duplicates(counted.sizes, steps),
+            **compared_pairs(run),
+            "chains": chained,
+            "pairs": pairs,
+        },
         "scores": scores(tallied),
         "lengths": {
             "before_deduplication": lengths(tallied, None, config.report.window),
             "train": lengths(tallied, [ledger.TRAIN], config.report.window),
         },
         "length_floors": floors(tallied, config.length.floors),
-        "validation": {
-            "documents": sum(s["documents"] for s in steps if s["step"] == ledger.VALIDATION),
-            "tokens": sum(validation["tokens"][ledger.VALIDATION]),
-            "kept_documents_overlapping_references": run.figures("order")[
-                "kept_documents_overlapping_references"
-            ],
-            "overlap": validation["overlap"],
-        },
+        "validation": validation(run, steps),
         "packing": packing_arithmetic(run, ledger.TRAIN, config.report.window),
         "contamination": run.figures("contamination"),
         "rows": row_policies.policies(run, row_length(run)),
@@ -648,15 +672,16 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         "scurve": run.figures("scurve"),
         "files_with_unreadable_records": run.figures("annotate")["files_with_unreadable_records"],
     }
-    checkpoint.write_json(job.folder / FILE, content)
-    write_page(job.folder, config, content, examples.with_excerpts(found, run.texts), pairs_shown)
+
+
+def validation(run: "Run", steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """How large the split is, and what says that it is clean."""
+    found, overlapping = run.figures("validation"), "kept_documents_overlapping_references"
     return {
-        "funnel": steps,
-        "out_of_proportion": unbalanced,
-        "clusters": said_of_clusters(near),
-        "against": content["against"],
-        "personal_data": content["personal_data"],
-        "contamination": contamination.summary(run.figures("contamination")),
+        "documents": sum(step["documents"] for step in steps if step["step"] == ledger.VALIDATION),
+        "tokens": sum(found["tokens"][ledger.VALIDATION]),
+        overlapping: run.figures("order")[overlapping],
+        "overlap": found["overlap"],
     }
 
 

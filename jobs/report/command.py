@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from jobs.cli import guarded
+from jobs.cli import add_cluster, guarded
 from jobs.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ def parser() -> argparse.ArgumentParser:
     add("--no-texts", action="store_true", help="show no document's text, as where the sources are gone")
     add("--samples", type=int, default=5, metavar="N",
         help="of a comparison: documents shown of those that went from one fate to another (default: 5)")  # fmt: skip
-    add("--scheduler", metavar="ADDRESS", help="a Dask scheduler for a comparison (default: a LocalCluster)")
-    add("--workers", type=int, metavar="N", help="of the LocalCluster (default: one for each core)")
-    add("--memory-limit", default="auto", metavar="SIZE",
-        help="of each worker of the LocalCluster, such as 2GiB (default: auto)")  # fmt: skip
+    add_cluster(parser)  # for a comparison
     return parser
 
 

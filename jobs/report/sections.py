@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jobs import ledger
+from jobs.pipeline.contamination import boilerplate
 from jobs.report import balance, chains, clean, mixture, plots
 from jobs.report.parts import Pair, Plot, Section, Table, percent, share
 
@@ -70,6 +71,8 @@ def warnings(content: dict[str, Any]) -> list[str]:
         f"{sentence} Read the examples of that rule; try other thresholds with python -m jobs.whatif."
         for sentence in balance.sentences(content["out_of_proportion"])
     ]
+    if sentence := boilerplate(content["contamination"]):
+        found.append(sentence)
     if content["scurve"]["bins"] and not content["scurve"]["agrees"]:
         found.append(
             "The S-curve does not agree with its formula. Do not trust the clusters before it is known why."

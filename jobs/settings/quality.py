@@ -35,7 +35,28 @@ FINEWEB_ORDER: tuple[RuleSet, ...] = ("gopher_repetition", "gopher_quality", "c4
 """datatrove's ``examples/fineweb.py``."""
 
 
-class _Presets(Section):
+class _Rules(Section):
+    """A rule set, whose thresholds are of shares, counts and lengths."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        numbers = {
+            name: value
+            for name in type(self).model_fields
+            if isinstance(value := getattr(self, name), int | float) and not isinstance(value, bool)
+        }
+        for name, value in numbers.items():
+            if not value >= 0:
+                raise ValueError(f"{name} is {value}; give a number of at least 0, or null for no such rule")
+            most = numbers.get(f"max_{name.removeprefix('min_')}") if name.startswith("min_") else None
+            if most is not None and value > most:
+                raise ValueError(
+                    f"{name} is {value:g} and max_{name[4:]} is {most:g}, so nothing would be kept; exchange them"
+                )
+        return self
+
+
+class _Presets(_Rules):
     """A rule set whose references disagree: `preset` chooses one, and single settings go on top."""
 
     presets: ClassVar[Mapping[str, dict[str, Any]]]
@@ -48,7 +69,7 @@ class _Presets(Section):
         return {**cls.presets.get(str(values.get("preset")), {}), **values}
 
 
-class GopherQuality(Section):
+class GopherQuality(_Rules):
     """Rae et al. 2021, appendix A1, as datatrove's `GopherQualityFilter` has it."""
 
     max_spaceless_words: float | None = Field(
@@ -71,7 +92,7 @@ class GopherQuality(Section):
     )
 
 
-class GopherRepetition(Section):
+class GopherRepetition(_Rules):
     """Rae et al. 2021, table A1, as datatrove's `GopherRepetitionFilter` has it."""
 
     min_characters: int | None = 1
@@ -154,7 +175,7 @@ class FineWeb(_Presets):
     )
 
 
-class Additions(Section):
+class Additions(_Rules):
     """What two course texts on data pipelines add to Gopher's rules: line length, placeholders, boilerplate.
 
     They give no figure for boilerplate, so that rule is off until it is set.
@@ -167,7 +188,7 @@ class Additions(Section):
     )
 
 
-class BadWords(Section):
+class BadWords(_Rules):
     """Raffel et al. 2020: no document with a word of a list; see `jobs.steps.bad_words`.
 
     Off until files are given and `order` names `bad_words`.

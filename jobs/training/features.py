@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from jobs.models import linear
+from jobs.models import linear, trained
 from jobs.runtime import fingerprint
 from jobs.text import text_buffers
 from kernels.linear import Sparse, unit_values
@@ -49,7 +49,7 @@ class Features(Protocol):
 class HashedNgrams:
     """Hashed word n-grams, those that occur as columns."""
 
-    file = linear.NAME
+    file = trained.NAME
 
     def __init__(self, grams: Grams) -> None:
         self.grams = grams

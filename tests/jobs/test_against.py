@@ -139,21 +139,21 @@ def corpora(draw: st.DrawFn) -> tuple[list[int], list[int], np.ndarray, list[int
 Made = tuple[list[int], list[int], np.ndarray, list[int]]
 
 
-def kept_alike(folder: Path, made: Made) -> None:
-    """And, beside that, exactly the documents that a later batch is said to have linked to an earlier one."""
+def kept(folder: Path, made: Made) -> tuple[set[int], set[int], set[int]]:
+    """Documents kept of all at once and of batches one by one, and those that a later batch linked to another."""
     ids, hashes, signatures, cuts = made
     corpus = Corpus(folder / "out", ids, hashes, signatures)
     at_once, none = corpus.kept([])
-    one_by_one, linked = corpus.kept(cuts)
     assert not none
-    assert linked <= one_by_one
-    assert one_by_one - linked == at_once
+    return at_once, *corpus.kept(cuts)
 
 
 @settings(max_examples=15, deadline=None)
 @given(corpora())
 def test_batches_keep_what_one_corpus_keeps(tmp_path_factory: pytest.TempPathFactory, made: Made) -> None:
-    kept_alike(tmp_path_factory.mktemp("batches"), made)
+    at_once, one_by_one, linked = kept(tmp_path_factory.mktemp("batches"), made)
+    assert linked <= one_by_one
+    assert one_by_one - linked == at_once
 
 
 @pytest.mark.slow
@@ -162,7 +162,9 @@ def test_batches_keep_what_one_corpus_keeps(tmp_path_factory: pytest.TempPathFac
 def test_batches_keep_what_one_corpus_keeps_at_length(
     tmp_path_factory: pytest.TempPathFactory, made: Made
 ) -> None:
-    kept_alike(tmp_path_factory.mktemp("batches"), made)
+    at_once, one_by_one, linked = kept(tmp_path_factory.mktemp("batches"), made)
+    assert linked <= one_by_one
+    assert one_by_one - linked == at_once
 
 
 def test_a_match_to_a_dropped_document_counts_and_a_link_between_two_kept_ones_is_listed(

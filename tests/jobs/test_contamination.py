@@ -155,7 +155,10 @@ WORDS = st.lists(st.sampled_from(["a", "B", "c'", "D.", "-", "é", "東"]), max_
 
 @hypothesis_settings(deadline=None, max_examples=60)
 @given(
-    st.lists(WORDS, min_size=1, max_size=4), st.lists(WORDS, max_size=4), st.integers(1, 5), st.integers(1, 4)
+    st.lists(WORDS.filter(bool), min_size=1, max_size=4),
+    st.lists(WORDS, max_size=4),
+    st.integers(1, 5),
+    st.integers(1, 4),
 )
 def test_any_items_and_documents(questions: list[str], texts: list[str], n: int, least: int) -> None:
     import tempfile
@@ -231,6 +234,24 @@ def test_boilerplate_of_the_sets(tmp_path: Path) -> None:
     cautious = settings(sets, max_items=3)
     assert checked(document, cautious).fate.null_count == 1
     assert index_of(cautious).boilerplate == {prompt.strip().rstrip(":"): 4}
+
+
+@pytest.mark.parametrize(("items", "said"), [(20, False), (21, True)])
+def test_what_many_items_share_is_said(tmp_path: Path, items: int, said: bool) -> None:
+    prompt = "answer the following question with one letter and nothing else at all please: "
+    rows = [{"question": f"{prompt} number {i} of {QUESTION}"} for i in range(items)]
+    sets = settings([written(tmp_path, *rows)])
+    matches = checked(text([prompt]), sets).matches.to_pandas().rename(columns={"row": "doc_id"})
+    known = matches.assign(**{**dict.fromkeys(diff.IDENTITY, "a"), "record": 0})
+    known["doc_id"] = known["doc_id"].astype("uint64")
+    figures = diff.write(tmp_path, diff.Diff(known, index_of(sets), sets))
+    sentence = diff.boilerplate(figures)
+    assert (sentence is not None) == said
+    if sentence:
+        assert sentence.startswith(
+            "21 items, such as quiz 1, share words that are in 1 document: 'answer the"
+        )
+        assert sentence in (tmp_path / "diff.md").read_text(encoding="utf-8")
 
 
 def test_ngrams_of_many_documents(tmp_path: Path) -> None:
@@ -330,6 +351,7 @@ def test_formats_give_the_same_items(tmp_path: Path) -> None:
         ),
         ("a.jsonl", b'{"question": "a"}\n{"question": "\xff"}\n', "a.jsonl line 2 is no UTF-8"),
         ("a.jsonl", b'{"question": "a"}\n{"question"\n', "a.jsonl line 2 is no JSON"),
+        ("a.jsonl", b'{"question": "a"}\n{"question": null}\n', "a.jsonl line 2 has no text in question"),
         ("a.jsonl", b"[1]\n", "a.jsonl line 1 holds no object"),
         ("a.jsonl", b'{"question": {"a": 1}}\n', "line 1: field 'question' is an object"),
         ("a.jsonl.gz", b"no gzip", "cannot be decompressed"),

@@ -3,10 +3,12 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from jobs import ledger, steps
 from jobs.config import Source
@@ -165,3 +167,16 @@ def again(rows: object, settings: Quality) -> list[str]:
     """The fates that the ledger's statistics give."""
     table = pa.RecordBatch.from_pandas(rows[SCHEMA.names], schema=SCHEMA, preserve_index=False)  # type: ignore[index]
     return [fate for fate in fates(table, settings).to_pylist() if fate]
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ({"gopher_quality": {"min_words": 100, "max_words": 10}}, "min_words is 100 and max_words is 10"),
+        ({"gopher_quality": {"min_words": -5}}, "min_words is -5; give a number of at least 0"),
+        ({"fineweb": {"max_short_lines": float("nan")}}, "max_short_lines is nan"),
+    ],
+)
+def test_thresholds_that_cannot_be_meant_are_refused(rules: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        Quality.model_validate({"enabled": True, **rules})
