@@ -134,22 +134,25 @@ def test_a_threshold_that_the_run_had_is_loosened_and_tightened(bounded: Path) -
 
 
 def test_alone_only_and_what_goes(judged: Path) -> None:
-    found = answer(judged, Change(["gopher_quality.min_words=160", "gopher_quality.max_words=140"]), 0)
-    whole, rows = found["whole"], ledger.read(judged).compute()
+    rows = ledger.read(judged).compute()
     rows = rows[rows["gopher_quality_words"].notna()]
-    few, many = (
-        rows["gopher_quality_words"].astype(int) < 160,
-        rows["gopher_quality_words"].astype(int) > 140,
-    )
+    middle = float(rows["gopher_quality_mean_word_length"].median())
+    few = rows["gopher_quality_words"].astype(int) < 140
+    long = rows["gopher_quality_mean_word_length"].astype(float) > middle
+    kept = ~rows["fate"].astype(str).str.startswith("quality.")
+    assert (kept & few & long).any()
+    changes = ["gopher_quality.min_words=140", f"gopher_quality.max_mean_word_length={middle}"]
+    found = answer(judged, Change(changes), 0)
+    whole = found["whole"]
     after = whole["after"]["rules"]
     assert after["gopher_quality.min_words"]["alone"]["documents"] == few.sum()
-    assert after["gopher_quality.max_words"]["alone"]["documents"] == many.sum()
-    kept = ~rows["fate"].astype(str).str.startswith("quality.")
-    assert after["gopher_quality.max_words"]["only"]["documents"] == (kept & many & ~few).sum()
+    assert after["gopher_quality.max_mean_word_length"]["alone"]["documents"] == long.sum()
+    assert after["gopher_quality.max_mean_word_length"]["only"]["documents"] == (kept & long & ~few).sum()
     only_before = whole["before"]["rules"]["gopher_quality.min_words"]["only"]["documents"]
+    assert not long[rows["fate"] == "quality.gopher_quality.min_words"].any()
     only = after["gopher_quality.min_words"]["only"]["documents"]
-    assert only == (kept & few & ~many).sum() + only_before > only_before
-    goes = kept & (few | many)
+    assert only == (kept & few & ~long).sum() + only_before > only_before
+    goes = kept & (few | long)
     assert whole["would_go"]["documents"] == goes.sum()
     assert whole["of_them_in_the_shards"]["documents"] == (goes & rows["shard"].notna()).sum() > 0
     for part in ("by_source", "by_crawl"):
