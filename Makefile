@@ -12,7 +12,7 @@ run: $(READY)
 	$(BIN)/python -m jobs.run
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY) formats  # more than an hour
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group models

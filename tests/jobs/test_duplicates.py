@@ -1,5 +1,6 @@
 """URL, exact and near-duplicates together: against a slow reference, whatever the partitions, scope and policy."""
 
+import json
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -222,6 +223,8 @@ def test_a_run_with_everything_on(cluster: str, tmp_path: Path) -> None:
         assert (fates.get("exact_duplicate", 0) >= 40) == (name == "off")
         section = report.read(out)["exact_duplicates"]["documents_removed_by_scope"]
         assert section["corpus"] >= section["crawl"]
+    figures = json.loads((tmp_path / "off" / "exact_duplicates" / "manifest.json").read_text())["figures"]
+    assert figures["rows_shuffled"] == len(texts)
     again = tmp_path / "again"
     assert run_job(folder, again, cluster, *on, "keep.policy=longest", "url_duplicates.enabled=false") == 0
     assert digests(again) == digests(tmp_path / "off")

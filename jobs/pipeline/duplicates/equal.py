@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MEMBER, DROPPED, BESIDE, REPEATED, COUNTED = range(5)
 # MEMBER: it has this hash, the best of `documents` of a split that have it and are of one source and crawl.
 # DROPPED: in favour of `kept_by`. BESIDE: it is protected and stays beside `kept_by`, which is kept for the others.
-# REPEATED: kept, and so is another document with its hash. COUNTED: what each scope would remove.
+# REPEATED: kept, and so is another document with its hash. COUNTED: what each scope would remove, and `rows` shuffled.
 KEYS = columns(
     high="uint64",
     low="uint64",
@@ -46,6 +46,7 @@ FOUND = columns(
     kept_by="uint64",
     kept_in="int16",  # whose document that is
     kind="int8",
+    rows="int64",
     **dict.fromkeys(scope.SCOPES, "int64"),
 )
 
@@ -163,7 +164,7 @@ def decide(rows: pd.DataFrame, within: str) -> pd.DataFrame:
             _found(known["node"], known["kept_by"], THIS_RUN, known["kind"]),
             _found(node[behind], best[behind], kept_in[behind], kind[behind]),
             _found(node[repeated], best[repeated], THIS_RUN, REPEATED),
-            _found([0], [0], THIS_RUN, COUNTED, **counts),
+            _found([0], [0], THIS_RUN, COUNTED, rows=len(rows), **counts),
         ],
         ignore_index=True,
     )
@@ -177,7 +178,7 @@ def _found(node: Any, kept_by: Any, kept_in: Any, kind: Any, **counts: int) -> p
         "kept_in": kept_in,
         "kind": kind,
     }
-    values = {**dict.fromkeys(scope.SCOPES, 0), **counts, **given}
+    values = {"rows": 0, **dict.fromkeys(scope.SCOPES, 0), **counts, **given}
     return pd.DataFrame({name: values[name] for name in FOUND}).astype(FOUND.dtypes)
 
 
@@ -271,4 +272,5 @@ def run(
     if len(doc_ids) != by_scope[within]:
         raise RuntimeError(f"{name}: {by_scope[within]:,} documents are to be dropped, {len(doc_ids):,} are")
     against_each = {"dropped_against": against.counted(kept_in, run.config.against)} if run.earlier else {}
-    return {"dropped": len(doc_ids), "removed_by_scope": by_scope, **against_each}
+    shuffled = {"rows_shuffled": int(found["rows"].sum())}
+    return {"dropped": len(doc_ids), **shuffled, "removed_by_scope": by_scope, **against_each}
