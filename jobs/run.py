@@ -247,6 +247,7 @@ def dry_run(run: "Run") -> int:
     splits_known = not run.has_built_in_corpus or (run.out / "corpus" / "manifest.json").exists()
     if splits_known:
         run.say_what_is_there()
+    say_banding(run)
     print(yaml.safe_dump(said_once(run.config), sort_keys=False, allow_unicode=True))
     if splits_known:
         print(f"splits: {len(run.splits):,} of {len(run.inventory.files):,} files")

@@ -18,6 +18,7 @@ from kernels.url_bytes import is_digit, is_in_scheme, is_letter, lower, nibble, 
 SLASH, QUESTION, NUMBER, AND, EQUALS, COLON, AT, PERCENT, STAR, DOT, MINUS, UNDERSCORE, TILDE = (
     b"/?#&=:@%*.-_~"
 )
+SPACE, BEYOND_ASCII = 32, 128
 HEXADECIMAL = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 OTHER, HTTP, HTTPS = range(3)
 
@@ -30,6 +31,7 @@ class Rules(NamedTuple):
     www: bool
     default_port: bool
     percent_encoding: bool
+    dot_segments: bool
     fragment: bool
     trailing_slash: bool
 
@@ -57,7 +59,7 @@ def canonical_form(
     Returns
     -------
     uint8[m], int64[d + 1]
-        The forms, one after another, and where each begins and ends.
+        The forms, one after another, and where each begins and ends; empty where no host is named.
 
     Raises
     ------
@@ -82,6 +84,9 @@ def _canonical_form(data, starts, ends, rules, names, bounds, text, offsets):
         start, end = trimmed(data, starts[i], ends[i])
         place = offsets[i]
         authority, scheme = _scheme(data, start, end)
+        if authority == start and not _begins_with_host(data, start, end):
+            offsets[i + 1] = place
+            continue
         if not rules.ignore_scheme or scheme == OTHER:
             place = _copy_host(data, start, authority, rules.lower_host, text, place)
         if authority > start:
@@ -105,6 +110,18 @@ def _scheme(data, start, end):
         if place + 2 < end and data[place] == COLON and data[place + 1] == SLASH and data[place + 2] == SLASH:
             return place + 3, _which(data, start, place)
     return start, OTHER
+
+
+@inlined
+def _begins_with_host(data, start, end):
+    """A name with a dot and no white space, so that what is no URL at all is not taken for one."""
+    dotted = False
+    while start < end and data[start] not in (SLASH, QUESTION, NUMBER):
+        if data[start] <= SPACE:
+            return False
+        dotted |= data[start] == DOT
+        start += 1
+    return dotted
 
 
 @inlined
@@ -187,12 +204,54 @@ def _rest(data, start, end, rules, names, bounds, text, place):
         query_end += 1
     begun = place
     place = _copy(data, start, path_end, rules.percent_encoding, text, place)
+    if rules.dot_segments:
+        place = _without_dot_segments(text, begun, place)
     while rules.trailing_slash and place > begun and text[place - 1] == SLASH:
         place -= 1
     place = _query(data, path_end, query_end, rules.percent_encoding, names, bounds, text, place)
     if not rules.fragment:
         place = _copy(data, query_end, end, rules.percent_encoding, text, place)
     return place
+
+
+@inlined
+def _without_dot_segments(text, start, end):
+    """Where the path ends when `.` and `..` have been followed in place (RFC 3986, section 5.2.4)."""
+    if start == end or text[start] != SLASH:
+        return end
+    begun = place = start
+    while start < end:
+        stop = start + 1
+        while stop < end and text[stop] != SLASH:
+            stop += 1
+        dots = _dots(text, start + 1, stop)
+        if dots == 2:
+            place = _parent(text, begun, place)
+        if dots and stop == end:
+            text[place] = SLASH
+            place += 1
+        for i in range(start if dots == 0 else stop, stop):
+            text[place] = text[i]
+            place += 1
+        start = stop
+    return place
+
+
+@inlined
+def _dots(text, start, end):
+    """1 for `.`, 2 for `..`, 0 for any other segment."""
+    for i in range(start, end):
+        if text[i] != DOT:
+            return 0
+    return end - start if end - start <= 2 else 0
+
+
+@inlined
+def _parent(text, start, end):
+    """Where a path ends without its last segment."""
+    while end > start and text[end - 1] != SLASH:
+        end -= 1
+    return max(end - 1, start)
 
 
 @inlined
@@ -246,7 +305,7 @@ def _copy(data, start, end, decode, text, place):
         ):
             code = np.uint8(16 * nibble(data[start + 1]) + nibble(data[start + 2]))
             start += 3
-            if _is_unreserved(code):
+            if _is_written_plainly(code):
                 text[place] = code
                 place += 1
             else:
@@ -262,6 +321,7 @@ def _copy(data, start, end, decode, text, place):
 
 
 @inlined
-def _is_unreserved(value):
-    """RFC 3986, section 2.3."""
-    return is_letter(value) or is_digit(value) or value in (DOT, MINUS, UNDERSCORE, TILDE)
+def _is_written_plainly(value):
+    """Unreserved (RFC 3986, section 2.3), or a byte of a character beyond ASCII, which browsers show as it is."""
+    unreserved = is_letter(value) or is_digit(value) or value in (DOT, MINUS, UNDERSCORE, TILDE)
+    return unreserved or value >= BEYOND_ASCII

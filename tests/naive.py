@@ -471,6 +471,9 @@ def canonical_url(url: bytes, rules, patterns: Sequence[bytes]) -> bytes:
     before, _, fragment = rest.partition(b"#")
     authority = re.match(rb"[^/?]*", before)[0] if scheme else b""
     path, question, query = before[len(authority) :].partition(b"?")
+    host = re.match(rb"[^/?#]*", rest)[0]
+    if not scheme and (b"." not in host or any(byte <= 32 for byte in host)):
+        return b""
     found = b""
     if scheme and not (rules.ignore_scheme and name in (b"http", b"https")):
         found += name + b"://" if rules.lower_host else scheme[0]
@@ -484,6 +487,8 @@ def canonical_url(url: bytes, rules, patterns: Sequence[bytes]) -> bytes:
             host = host[: port.start()]
         found += user + at + (host.lower() if rules.lower_host else host)
     path = _unescaped(path, rules)
+    if rules.dot_segments and path.startswith(b"/"):
+        path = _without_dots(path)
     found += path.rstrip(b"/") if rules.trailing_slash else path
     if patterns:
         kept = [one for one in query.split(b"&") if one and not _is_left_out(one, patterns)]
@@ -492,10 +497,22 @@ def canonical_url(url: bytes, rules, patterns: Sequence[bytes]) -> bytes:
     return found if rules.fragment or b"#" not in rest else found + b"#" + _unescaped(fragment, rules)
 
 
+def _without_dots(path: bytes) -> bytes:
+    """As RFC 3986, section 5.2.4, has it."""
+    found: list[bytes] = []
+    *segments, last = path[1:].split(b"/")
+    for segment in (*segments, last):
+        if segment == b"..":
+            found = found[:-1]
+        elif segment != b".":
+            found.append(segment)
+    return b"".join(b"/" + segment for segment in found) + (b"/" if last in (b".", b"..") else b"")
+
+
 def _unescaped(part: bytes, rules) -> bytes:
     def one(escape) -> bytes:
         byte = bytes.fromhex(escape[1].decode())
-        return byte if re.match(rb"[A-Za-z0-9._~-]", byte) else escape[0].upper()
+        return byte if re.match(rb"[A-Za-z0-9._~\x80-\xff-]", byte) else escape[0].upper()
 
     return re.sub(rb"%([0-9A-Fa-f]{2})", one, part) if rules.percent_encoding else part
 

@@ -464,17 +464,17 @@ def compared_pairs(run: "Run") -> dict[str, Any]:
         "verify": settings.verify,
         "threshold": settings.threshold,
         "scope": settings.scope,
-        "in_clusters_by_scope": {
-            name: dict(zip(("documents", "clusters"), counts, strict=True))
-            for name, counts in figures["in_clusters_by_scope"].items()
-        },
+        "in_clusters_by_scope": figures["in_clusters_by_scope"],
         **{name: figures.get(name) for name in names},
     }
 
 
 def said_of_clusters(near: dict[str, Any]) -> list[str]:
-    """Sentences for the terminal on what was compared and how clusters hang together."""
+    """Sentences for the terminal on what was compared, what scopes remove and how clusters hang together."""
     said = [chains.sentence(near["chains"])]
+    if len(scopes := near["in_clusters_by_scope"]) > 1:
+        removed = ", ".join(f"{one} {counts['removed']:,}" for one, counts in scopes.items())
+        said.append(f"near-duplicates that would go, by scope: {removed}")
     if near["candidate_pairs"]:
         said.insert(
             0,

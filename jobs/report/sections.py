@@ -350,10 +350,7 @@ def similarities(near: dict[str, Any]) -> list[Table]:
         )
         if sum(bins)
     ]
-    rows = [
-        (scope, n["documents"], n["clusters"], n["documents"] - n["clusters"])
-        for scope, n in near["in_clusters_by_scope"].items()
-    ]
+    rows = [(scope, *counts.values()) for scope, counts in near["in_clusters_by_scope"].items()]
     columns = ("scope", "documents in clusters", "clusters", "would remove")
     return [*found, Table("near_duplicate_scopes", "Near-duplicates by scope", columns, rows)]
 

@@ -62,22 +62,28 @@ class Keep(Section):
 
 
 class UrlDuplicates(Section):
-    """One document is kept of each URL in its canonical form (RFC 3986, section 6.2, and beyond it)."""
+    """One document is kept of each URL in its canonical form (RFC 3986, section 6.2, and beyond it).
+
+    White space around a URL never matters, nor does whether a host is written in Punycode. Without a host it is no URL.
+    """
 
     enabled: bool = False
     scope: Scope = "corpus"
-    ignore_scheme: bool = Field(True, description="http and https are one")
+    ignore_scheme: bool = Field(True, description="http, https and none are one")
     lower_host: bool = Field(True, description="scheme and host in lower case")
     www: bool = Field(False, description="a host without its leading `www.`")
     default_port: bool = Field(True, description="no :80 of http, :443 of https")
     percent_encoding: bool = Field(
-        True, description="letters, digits and `-._~` as they are, other codes in upper case"
+        True,
+        description="letters, digits, `-._~` and all beyond ASCII as they are, other codes in upper case",
     )
+    dot_segments: bool = Field(True, description="`.` and `..` in the path are followed")
     fragment: bool = Field(True, description="nothing from `#` on")
-    trailing_slash: bool = Field(True, description="no `/` at the end of the path")
+    trailing_slash: bool = Field(True, description="no `/` at the end of the path, however many")
     tracking_parameters: tuple[Annotated[str, Field(pattern=r"^[!-)+-~]+\*?$")], ...] = Field(
         TRACKING_PARAMETERS,
-        description="query parameters that are left out, in lower or upper case; `utm_*` stands for all that begin so",
+        description="query parameters that are left out, in lower or upper case, and empty ones with them; `utm_*` "
+        "stands for all that begin so",
     )
 
 

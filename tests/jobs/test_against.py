@@ -495,6 +495,9 @@ def test_what_is_no_index_is_refused(
         return capsys.readouterr().err
 
     assert "is not a finished run" in refused(tmp_path / "nothing")
+    assert "is not a finished run" in refused(
+        next(batches["b1"].rglob("*.*")) if batches["b1"].is_dir() else batches["b1"]
+    )
     unfinished = tmp_path / "unfinished"
     shutil.copytree(outs[0], unfinished)
     (unfinished / "manifest.json").unlink()

@@ -218,6 +218,7 @@ def test_until_stops_after_a_job_and_dry_run_says_what_would_run(
     assert "near_duplicates  would run" in printed
     assert "web 000.parquet records 0 to" in printed
     assert "vocab_size: 700" in printed
+    assert "14 bands of 8 rows" in printed
 
 
 def test_two_runs_on_one_output_are_refused(corpus: Path, cluster: str, tmp_path: Path) -> None:

@@ -85,7 +85,11 @@ def test_what_was_compared_is_in_the_report_and_no_run_changes_it(
     near = report.read(outs[0])["near_duplicates"]
     assert sum(near["similarity_histogram"]) == near["candidate_pairs"] > near["pairs_below_threshold"] > 0
     assert near["in_clusters_by_scope"] == {
-        "corpus": {"documents": near["documents_in_clusters"], "clusters": near["clusters"]}
+        "corpus": {
+            "documents": near["documents_in_clusters"],
+            "clusters": near["clusters"],
+            "removed": near["documents_in_clusters"] - near["clusters"],
+        }
     }
     expected = by_hand(outs[0], 0.85)
     assert near["chains"]["documents_linked_through_others"] == (~expected["direct"]).sum()
@@ -107,7 +111,7 @@ def test_each_job_says_what_it_cost(finished: Path) -> None:
 def test_what_each_scope_would_remove(corpus: Path, cluster: str, tmp_path: Path) -> None:
     from jobs.run import main
 
-    def found(name: str, *extra: str) -> dict[str, list[int]]:
+    def found(name: str, *extra: str) -> dict[str, dict[str, int]]:
         arguments = ["--output", str(tmp_path / name), "--scheduler", cluster, "--until", "near_duplicates"]
         assert main([*settings(corpus, *extra), *arguments]) == 0
         figures = read_json(tmp_path / name / "near_duplicates" / "manifest.json")["figures"]
@@ -117,4 +121,5 @@ def test_what_each_scope_would_remove(corpus: Path, cluster: str, tmp_path: Path
     by_crawl = found("crawl", "near_duplicates.scope=crawl")
     assert list(every) == ["corpus", "crawl", "source"]
     assert by_crawl == {scope: every[scope] for scope in ("corpus", "crawl")}
-    assert 0 < every["crawl"][0] < every["corpus"][0] == every["source"][0]
+    for what in ("documents", "removed"):
+        assert 0 < every["crawl"][what] < every["corpus"][what] == every["source"][what]

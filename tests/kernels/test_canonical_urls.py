@@ -27,6 +27,7 @@ PARTS = [
     ),
     *(":80", ":443", ":00080", ":", ":8080", "/", "//", "/a", "/A/", "?", "&", "=", "#", "#top", " ", "\t"),
     *("%41", "%7e", "%2F", "%2f", "%zz", "%4", "%", "utm_source=x", "UTM_x", "ref=1", "refer=2", "id=3", "."),
+    *("/.", "/..", "/./", "/../", "/%2e.", "..", "%C3%A9"),
 ]
 URLS = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
 RULES = st.builds(Rules, *[st.booleans()] * len(Rules._fields))
@@ -55,4 +56,4 @@ def test_any_bytes(urls: list[bytes], rules: Rules, patterns: list[bytes]) -> No
 
 def test_a_slice_out_of_the_data_is_refused() -> None:
     with pytest.raises(ValueError, match="slice"):
-        canonical_form(np.zeros(3, np.uint8), np.array([0]), np.array([4]), Rules(*[True] * 7), ())
+        canonical_form(np.zeros(3, np.uint8), np.array([0]), np.array([4]), Rules(*[True] * 8), ())

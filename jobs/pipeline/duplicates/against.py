@@ -117,7 +117,7 @@ def read(name: str) -> Earlier:
     try:
         root = read_json(out / MANIFEST)
         manifests = {job: read_json(out / job / MANIFEST) for job in INDEX}
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"against names {name}, but {why_unfinished(out)}") from None
     except DamagedFileError as error:
         raise UserError(f"against names {name}, but {error}") from None

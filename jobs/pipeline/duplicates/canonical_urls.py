@@ -20,6 +20,7 @@ class Canonical(NamedTuple):
     www: bool = False
     default_port: bool = True
     percent_encoding: bool = True
+    dot_segments: bool = True
     fragment: bool = True
     trailing_slash: bool = True
     tracking_parameters: tuple[str, ...] = ()

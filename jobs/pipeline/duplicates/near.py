@@ -42,6 +42,7 @@ CLUSTERS, OVERLAPS = "clusters.arrow", "overlaps.npy"
 LINKED = (
     "linked.parquet"  # documents that earlier runs kept, and that are now in the cluster of another such one
 )
+NOTHING = np.empty(0, np.uint64)
 NODES = "nodes.npy"  # while it runs: documents of which more has to be known
 
 RANKS = columns(
@@ -237,54 +238,80 @@ def job_fingerprint(run: "Run") -> str:
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     """Find the clusters, choose whom to keep, and mark what overlaps a reference set or another kept document."""
-    resumed = components.begin(job)
     settings = run.config.near_duplicates
-    within = settings.scope
-    found = _forest_of(run, job, resumed, within, references=within == scope.CORPUS)
-    stars, marks = _stars(found)
-    wide = stars
-    if within != scope.CORPUS:
-        # Validation has to be clean of near-copies in the whole corpus, so its clusters are wanted in any scope.
-        wide, marks = _stars_beneath(run, job, scope.CORPUS, references=True)
-    others = [one for one in scope.SCOPES if settings.compare_scopes and one not in (within, scope.CORPUS)]
-    found_in = {one: _stars_beneath(run, job, one, references=False)[0] for one in others}
-    entries = _entries(run, job.folder, np.unique(np.concatenate((stars[:, 0], wide[:, 0], marks))))
-    _write(job.folder, stars, marks)
-    choice = _choice(run, job.folder, stars, entries)
-    place = _find(stars[:, 0], wide[:, 0])
-    kept_of_wide = np.where(place >= 0, choice.kept_by[place], wide[:, 0]) if len(stars) else wide[:, 0]
-    beside = wide[beside_another(wide, kept_of_wide), 0]
-    _write(job.folder, wide, marks)
-    flagged = _flagged(run, job.folder) if len(wide) else np.empty(0, np.uint64)
+    found, in_scope, marks = _searched(run, job)
+    stars, wide = in_scope[settings.scope], in_scope[scope.CORPUS]
+    nodes = np.unique(np.concatenate([marks, *(forest[:, 0] for forest in in_scope.values())]))
+    entries = _entries(run, job.folder, nodes)
+    choices = {one: _choice(run, job.folder, forest, entries) for one, forest in in_scope.items()}
+    choice = choices[settings.scope]
+    beside = wide[beside_another(wide, _kept_of(wide, stars, choice)), 0]
+    flagged = _flagged(run, job.folder, wide, marks)
     overlapping = wide[np.isin(wide[:, 1], flagged), 0]
     alone = np.setdiff1d(overlapping, stars[:, 0])  # in a cluster of the corpus, in none of its scope
     linked = _write_linked(run, job.folder, stars, choice) if run.earlier else {}
-    of_others = entries["doc_id"].to_numpy(np.uint64)
-    wide = named_anew(wide[_find(of_others, wide[:, 0]) < 0])
-    stars, kept_by, kept_in = (values[~choice.earlier] for values in (stars, choice.kept_by, choice.kept_in))
-    stars = named_anew(stars)
+    ours = ~choice.earlier
+    clusters, of_others = named_anew(stars[ours]), entries["doc_id"].to_numpy(np.uint64)
     marks, beside, alone = (np.setdiff1d(some, of_others) for some in (marks, beside, alone))
-    overlaps = np.isin(stars[:, 0], overlapping)
-    every = np.unique(np.concatenate((marks, beside, alone)))
-    _write(job.folder, stars, every, kept_by=kept_by, overlaps=overlaps, kept_in=kept_in)
-    roots, sizes = np.unique(stars[:, 1], return_counts=True)
-    found_in = {one: of[_find(of_others, of[:, 0]) < 0] for one, of in found_in.items()}
-    found_in |= {within: stars, scope.CORPUS: wide}
+    _write(
+        job.folder,
+        clusters,
+        np.unique(np.concatenate((marks, beside, alone))),
+        kept_by=choice.kept_by[ours],
+        overlaps=np.isin(clusters[:, 0], overlapping),
+        kept_in=choice.kept_in[ours],
+    )
+    _, sizes = np.unique(clusters[:, 1], return_counts=True)
     return {
         "rows_shuffled": int(found.loc[found["kind"] == SHUFFLED, "node"].sum()),
         **verification.figures(found, settings.verify),
-        "clusters": len(roots),
-        "clustered_documents": len(stars),
+        "clusters": len(sizes),
+        "clustered_documents": len(clusters),
         "largest_cluster": int(sizes.max(initial=0)),
         "clusters_overlapping_references": len(flagged),
         "documents_overlapping_references_directly": len(marks),
         "documents_kept_beside_a_near_copy": len(beside),
         "in_clusters_by_scope": {
-            one: [len(found_in[one]), len(np.unique(found_in[one][:, 1]))]
-            for one in scope.SCOPES
-            if one in found_in
+            one: _counted(in_scope[one], choices[one]) for one in scope.SCOPES if one in in_scope
         },
         **linked,
+    }
+
+
+def _searched(
+    run: "Run", job: checkpoint.Checkpoint
+) -> tuple[pd.DataFrame, dict[str, np.ndarray], np.ndarray]:
+    """Rows of the scope's forest, stars uint64[n, 2] by scope, and documents uint64[m] that are a reference's.
+
+    Of the scope, of the corpus, and of all where they are to be compared.
+    """
+    settings, resumed = run.config.near_duplicates, components.begin(job)
+    found = _forest_of(run, job, resumed, settings.scope, references=settings.scope == scope.CORPUS)
+    stars, marks = _stars(found)
+    in_scope: dict[str, np.ndarray] = {settings.scope: stars}
+    if settings.scope != scope.CORPUS:
+        # Validation has to be clean of near-copies in the whole corpus, so its clusters are wanted in any scope.
+        in_scope[scope.CORPUS], marks = _stars_beneath(run, job, scope.CORPUS, references=True)
+    for one in scope.SCOPES if settings.compare_scopes else ():
+        if one not in in_scope:
+            in_scope[one], _ = _stars_beneath(run, job, one, references=False)
+    return found, in_scope, marks
+
+
+def _kept_of(wide: np.ndarray, stars: np.ndarray, choice: Choice) -> np.ndarray:
+    """uint64[n]: what is kept in place of each row of the corpus's forest, as its scope chose."""
+    place = _find(stars[:, 0], wide[:, 0])
+    return np.where(place >= 0, choice.kept_by[place], wide[:, 0]) if len(stars) else wide[:, 0]
+
+
+def _counted(forest: np.ndarray, choice: Choice) -> dict[str, int]:
+    """Of the documents of this run in a forest: how many they are, in how many clusters, and how many would go."""
+    ours = forest[~choice.earlier]
+    removed = (choice.kept_by != forest[:, 0]) & ~choice.earlier
+    return {
+        "documents": len(ours),
+        "clusters": len(np.unique(ours[:, 1])),
+        "removed": int(removed.sum()),
     }
 
 
@@ -363,8 +390,10 @@ def _entries(run: "Run", folder: Path, nodes: np.ndarray) -> pd.DataFrame:
 
 
 def _choice(run: "Run", folder: Path, stars: np.ndarray, entries: pd.DataFrame) -> Choice:
-    """What is kept in place of each row of the star forest, by the run's policy."""
+    """What is kept in place of each row of a star forest, by the run's policy."""
     import dask.dataframe as dd
+
+    _write(folder, stars)
 
     ours = stars[_find(entries["doc_id"].to_numpy(np.uint64), stars[:, 0]) < 0, 0]
     if not len(ours) or not Policy(run.config.keep).needs_rows:
@@ -405,10 +434,13 @@ def _write_linked(run: "Run", folder: Path, stars: np.ndarray, choice: Choice) -
     }
 
 
-def _flagged(run: "Run", folder: Path) -> np.ndarray:
-    """uint64[n] the clusters in the folder that overlap a reference set."""
+def _flagged(run: "Run", folder: Path, forest: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    """uint64[n] the clusters of a forest that overlap a reference set."""
     import dask.dataframe as dd
 
+    if not len(forest):
+        return NOTHING
+    _write(folder, forest, marks)
     graph = dd.from_map(
         flagged_clusters,
         run.annotated,
@@ -424,7 +456,7 @@ def _flagged(run: "Run", folder: Path) -> np.ndarray:
 def _write(
     folder: Path,
     stars: np.ndarray,
-    marks: np.ndarray,
+    marks: np.ndarray = NOTHING,
     kept_by: np.ndarray | None = None,
     overlaps: np.ndarray | None = None,
     kept_in: np.ndarray | None = None,
