@@ -3,6 +3,8 @@
 They assume a little-endian machine, which Numba's supported platforms are.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -10,9 +12,11 @@ from numba import types
 from numba.extending import intrinsic
 
 LANES = 16
+BLOCK = 64  # bytes that are looked at together
 
 _U64 = ir.IntType(64)
 _U128 = ir.IntType(128)
+_BYTES = ir.VectorType(ir.IntType(8), BLOCK)
 
 
 @intrinsic
@@ -61,21 +65,32 @@ def first_bit(typing_context: Any, value: types.Integer) -> Any:
 def separators(typing_context: Any, array: types.Array, index: types.Integer) -> Any:
     """Which of the 64 bytes from ``array[index]`` on, a contiguous uint8 array, are NUL or ASCII's white space."""
 
-    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = ir.VectorType(ir.IntType(8), 64)
+    def condition(builder: Any, block: Any) -> Any:
+        control = builder.sub(block, _every(ord("\t")))
+        return builder.or_(_among(builder, block, b"\0 "), builder.icmp_unsigned("<", control, _every(5)))
 
-        def every(byte: int) -> Any:
-            return ir.Constant(lanes, [byte] * 64)
+    return types.uint64(array, types.intp), _where(condition)
 
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
-        place = builder.bitcast(builder.gep(data, [args[1]]), lanes.as_pointer())
-        found = builder.load(place, align=1)
-        blank = builder.icmp_unsigned("==", found, every(ord(" ")))
-        none = builder.icmp_unsigned("==", found, every(0))
-        control = builder.icmp_unsigned("<", builder.sub(found, every(ord("\t"))), every(5))  # \t\n\v\f\r
-        return builder.bitcast(builder.or_(builder.or_(blank, none), control), _U64)
 
-    return types.uint64(array, types.intp), emit
+@intrinsic
+def phrase_letters(typing_context: Any, array: types.Array, index: types.Integer) -> Any:
+    """Which of the 64 bytes from ``array[index]`` on are j, k, m or v in any case, ``[``, ``{`` or 0xE2."""
+
+    def condition(builder: Any, block: Any) -> Any:
+        return _among(builder, builder.or_(block, _every(0x20)), b"jkmv{\xe2")
+
+    return types.uint64(array, types.intp), _where(condition)
+
+
+@intrinsic
+def sentence_marks(typing_context: Any, array: types.Array, index: types.Integer) -> Any:
+    """Which of the 64 bytes from ``array[index]`` on are ``.``, ``!``, ``?`` or no ASCII."""
+
+    def condition(builder: Any, block: Any) -> Any:
+        above = builder.icmp_unsigned(">", block, _every(0x7F))
+        return builder.or_(_among(builder, block, b".!?"), above)
+
+    return types.uint64(array, types.intp), _where(condition)
 
 
 @intrinsic
@@ -138,6 +153,26 @@ def _add_floats(lanes: int) -> Any:
         return context.get_dummy_value()
 
     return emit
+
+
+def _where(condition: Callable[[Any, Any], Any]) -> Any:
+    """For which bytes of a block a condition holds: bit i of a uint64 for byte i."""
+
+    def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), _BYTES.as_pointer())
+        return builder.bitcast(condition(builder, builder.load(place, align=1)), _U64)
+
+    return emit
+
+
+def _among(builder: Any, block: Any, values: bytes) -> Any:
+    equal = [builder.icmp_unsigned("==", block, _every(value)) for value in values]
+    return functools.reduce(builder.or_, equal)
+
+
+def _every(byte: int) -> Any:
+    return ir.Constant(_BYTES, [byte] * BLOCK)
 
 
 def _load(width: int) -> Any:

@@ -30,7 +30,7 @@ from kernels.characters import (
     n_characters,
 )
 from kernels.full_stops import is_full_stop
-from kernels.intrinsics import load64
+from kernels.intrinsics import BLOCK, first_bit, load64, phrase_letters, sentence_marks
 from kernels.repetition import cleared, slot_of
 from kernels.xxh3 import hash_slice
 
@@ -305,19 +305,43 @@ def phrases(data, start, stop, table):
 
     Each is found by its rarest letter. U+212A, the Kelvin sign, is a k in lower case, as in Python.
     """
-    found = 0
-    for i in range(start, stop):
-        byte = data[_at(i)]
-        if byte < _ASCII_END:
-            if table.ascii[_at(byte)] & PHRASE:
-                found |= _phrase_at(data, start, i, stop, byte | 0x20)
-        elif byte == 0xE2 and i + 2 < stop and data[i + 1] == 0x84 and data[i + 2] == 0xAA:
-            found |= _cookie(data, start, i, i + 3, stop)
+    found, position = 0, start
+    while position < stop:
+        size = min(stop - position, BLOCK)
+        if position + BLOCK <= len(data):
+            letters = phrase_letters(data, position) & _first_bits(size)
+        else:
+            letters = _marked(data, position, size, PHRASE, table)
+        while letters:
+            found |= _phrase_at(data, start, position + np.int64(first_bit(letters)), stop)
+            letters &= letters - np.uint64(1)
+        position += size
     return found
 
 
 @inlined
-def _phrase_at(data, start, position, stop, letter):
+def _first_bits(count):
+    """A uint64 with the lowest 1 to 64 bits set."""
+    return ~np.uint64(0) >> np.uint64(BLOCK - count)
+
+
+@inlined
+def _marked(data, position, size, bit, table):
+    """Which of the next bytes, up to a block of them, have a bit in the table, or are no ASCII."""
+    marks = np.uint64(0)
+    for i in range(size):
+        byte = data[_at(position + i)]
+        marked = byte >= _ASCII_END or table.ascii[_at(byte)] & bit
+        marks |= np.uint64(marked != 0) << np.uint64(i)
+    return marks
+
+
+@inlined
+def _phrase_at(data, start, position, stop):
+    letter = data[_at(position)] | 0x20
+    if letter >= _ASCII_END:
+        kelvin = position + 2 < stop and data[position + 1] == 0x84 and data[position + 2] == 0xAA
+        return _cookie(data, start, position, position + 3, stop) if kelvin and letter == 0xE2 else 0
     if letter == 0x6A:  # j
         return JAVASCRIPT * _matches(data, start, position, stop, _JAVASCRIPT)
     if letter == 0x76:  # v
@@ -384,16 +408,19 @@ def count_sentences(data, start, stop, table):
 def _next_mark(data, position, stop, table):
     """The next character that may end a sentence, or `stop`."""
     while position < stop:
-        byte = data[_at(position)]
-        if byte < _ASCII_END:
-            if table.ascii[_at(byte)] & SENTENCE_END:
-                break
-            position += 1
+        size = min(stop - position, BLOCK)
+        if position + BLOCK <= len(data):
+            marks = sentence_marks(data, position) & _first_bits(size)
         else:
-            bits, size = character_at(data, position, stop, table)
-            if bits & SENTENCE_END:
-                break
+            marks = _marked(data, position, size, SENTENCE_END, table)
+        if marks == np.uint64(0):
             position += size
+            continue
+        position += np.int64(first_bit(marks))
+        bits, size = character_at(data, position, stop, table)
+        if bits & SENTENCE_END:
+            break
+        position += size
     return position
 
 

@@ -57,7 +57,14 @@ from kernels.repetition import (
     new_table,
     top_grams,
 )
-from kernels.segmentation import Segments, find_segments, new_segments
+from kernels.segmentation import (
+    Segments,
+    find_segments,
+    finished,
+    new_segments,
+    no_segments,
+    take_segments,
+)
 
 GOPHER_QUALITY, GOPHER_REPETITION, C4, FINEWEB, ADDITIONS = (
     1,
@@ -66,7 +73,8 @@ GOPHER_QUALITY, GOPHER_REPETITION, C4, FINEWEB, ADDITIONS = (
     8,
     16,
 )  # groups of statistics, to be added
-_OF_SEGMENTS = GOPHER_QUALITY | GOPHER_REPETITION | FINEWEB
+_WITH_SEGMENTS = GOPHER_QUALITY | GOPHER_REPETITION
+_OF_SEGMENTS = _WITH_SEGMENTS | FINEWEB  # which needs no more than their number
 GROUPS = {
     "gopher_quality": GOPHER_QUALITY,
     "gopher_repetition": GOPHER_REPETITION,
@@ -134,6 +142,7 @@ WHOLE = frozenset(
 """The statistics that are whole numbers."""
 
 
+UNKNOWN = -1  # a number of segments
 _FIRST_COLUMNS = tuple(itertools.accumulate(map(len, STATISTICS.values()), initial=0))[:-1]  # of each group
 
 
@@ -151,7 +160,20 @@ class Buffers(NamedTuple):
     segments: Segments
     grams: Grams
     seen: Table
-    line: NDArray[np.uint8]
+    line: NDArray[np.uint8]  # without its citations
+    of_line: Segments
+
+
+class Lines(NamedTuple):
+    """What was counted of a document's lines."""
+
+    n: int
+    bullets: int  # that begin with one
+    ellipses: int  # that end in one
+    not_blank: int
+    characters: int  # in those that are not blank
+    boilerplate: int
+    placeholder: int
 
 
 def measure(
@@ -162,6 +184,7 @@ def measure(
     line_rules: LineRules,
     line_ends: str | None = None,
     short_line: int = 30,
+    behind: int = 0,
 ) -> tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.int64]]:
     """Compute the statistics of documents, and the text that C4's rules leave of them.
 
@@ -181,6 +204,8 @@ def measure(
         Characters in which a line may end for FineWeb's rule; SENTENCE_ENDS where it is absent.
     short_line : int
         Characters of the longest line that is short for FineWeb's rule.
+    behind : int
+        Sum of those of the groups, never C4 itself, that are measured on the edited text instead.
 
     Returns
     -------
@@ -201,18 +226,28 @@ def measure(
     options = Options(short_line, _hashes(tuple(dict.fromkeys(stop_words))), line_rules)
     longest = int(np.diff(offsets).max(initial=0))
     counted = longest if groups & _OF_SEGMENTS else 0
+    of_line = longest if groups & C4 else 0
     buffers = Buffers(
         new_segments(counted),
         new_grams(counted),
         new_table(min(longest, MOST_LINES) + 8),
-        np.empty(longest if groups & C4 else 0, np.uint8),
+        np.empty(of_line, np.uint8),
+        new_segments(of_line),
     )
-    n_statistics = sum(map(len, STATISTICS.values()))
-    statistics = np.zeros((len(offsets) - 1, n_statistics))
+    statistics = np.zeros((len(offsets) - 1, sum(map(len, STATISTICS.values()))))
     edited = np.empty(len(data) + 1 if groups & C4 else 0, np.uint8)
     edited_offsets = np.zeros(len(offsets), np.int64)
+    left = (edited, read_only(edited, np.uint8), behind)
     _measure(
-        data, offsets, groups, characters(line_ends), options, buffers, statistics, edited, edited_offsets
+        data,
+        offsets,
+        groups & ~behind,
+        characters(line_ends),
+        options,
+        buffers,
+        statistics,
+        left,
+        edited_offsets,
     )
     return statistics, edited[: edited_offsets[-1]], edited_offsets
 
@@ -226,35 +261,80 @@ def _hashes(segments: tuple[str, ...]) -> NDArray[np.uint64]:
 
 
 @kernel
-def _measure(data, offsets, groups, table: Characters, options, buffers, statistics, edited, edited_offsets):
-    second, third, fourth, fifth = _FIRST_COLUMNS[1:]
+def _measure(data, offsets, groups, table: Characters, options, buffers, statistics, left, edited_offsets):
+    edited, of_edited, behind = left
     for document in range(len(offsets) - 1):
         start, stop, row = offsets[document], offsets[document + 1], statistics[document]
-        counts = find_segments(data, start, stop if groups & _OF_SEGMENTS else start, table, buffers.segments)
-        if groups & GOPHER_QUALITY:
-            _gopher_quality(data, start, stop, counts, table, row)
-        if groups & (GOPHER_QUALITY | GOPHER_REPETITION):
-            shift = name_segments(buffers.segments, counts.n_stored, buffers.grams)
-            if groups & GOPHER_QUALITY:
-                row[8] = n_found(buffers.grams.table, shift, options.stop_words)
-        if groups & GOPHER_REPETITION:
-            _gopher_repetition(data, start, stop, counts.n_stored, buffers, row[second:third])
-        if groups & (GOPHER_REPETITION | FINEWEB):
-            lines = repeated_lines(data, start, stop, options.short_line, table, buffers.seen)
-            n_text = n_characters(data, start, stop)
-            if groups & GOPHER_REPETITION:
-                _share_repeated_lines(lines, n_text, row[second:third])
-                _share_paragraphs(data, start, stop, table, buffers, row[second:third])
-            if groups & FINEWEB:
-                _fineweb(lines, n_text, counts.n, row[fourth:fifth])
-        end = edited_offsets[document]
-        if groups & (C4 | ADDITIONS):
-            found, end = _lines(
-                data, start, stop, groups & C4, table, options, buffers, row[third:fourth], edited, end
-            )
-            if groups & ADDITIONS:
-                row[fifth], row[fifth + 1], row[fifth + 2] = found
+        begun = edited_offsets[document]
+        n_left, end = _document(
+            data,
+            start,
+            stop,
+            groups,
+            behind & _OF_SEGMENTS,
+            UNKNOWN,
+            table,
+            options,
+            buffers,
+            row,
+            edited,
+            begun,
+        )
+        if behind:
+            _document(of_edited, begun, end, behind, 0, n_left, table, options, buffers, row, edited, end)
         edited_offsets[document + 1] = end
+
+
+@kernel
+def _document(
+    data, start, stop, groups, count_left, n_segments, table, options, buffers, row, edited, edited_end
+):
+    """Measure a document, and write what C4's rules leave of it.
+
+    `n_segments` is what is known of it already, or UNKNOWN. Returns the number of segments in what is left, UNKNOWN
+    unless they are wanted and were counted here, and where that ends.
+    """
+    second, third, fourth, fifth = _FIRST_COLUMNS[1:]
+    n_text = n_characters(data, start, stop)
+    segmenting = groups & _WITH_SEGMENTS or (groups & FINEWEB and n_segments == UNKNOWN)
+    n_left = UNKNOWN
+    if segmenting or groups & (C4 | ADDITIONS):
+        counts, found, left, edited_end = _lines(
+            data,
+            start,
+            stop,
+            groups,
+            segmenting,
+            count_left,
+            n_text,
+            table,
+            options,
+            buffers,
+            row[third:fourth],
+            edited,
+            edited_end,
+        )
+    if segmenting:
+        n_segments = counts.n
+        n_left = left if count_left else UNKNOWN
+    if groups & GOPHER_QUALITY:
+        _gopher_quality(data, start, stop, counts, found, row)
+    if groups & ADDITIONS:
+        _additions(found, row[fifth:])
+    if groups & _WITH_SEGMENTS:
+        shift = name_segments(buffers.segments, counts.n_stored, buffers.grams)
+        if groups & GOPHER_QUALITY:
+            row[8] = n_found(buffers.grams.table, shift, options.stop_words)
+    if groups & GOPHER_REPETITION:
+        _gopher_repetition(n_text, counts.n_stored, buffers, row[second:third])
+    if groups & (GOPHER_REPETITION | FINEWEB):
+        lines = repeated_lines(data, start, stop, options.short_line, table, buffers.seen)
+        if groups & GOPHER_REPETITION:
+            _share_repeated_lines(lines, n_text, row[second:third])
+            _share_paragraphs(data, start, stop, table, buffers, row[second:third])
+        if groups & FINEWEB:
+            _fineweb(lines, n_text, n_segments, row[fourth:fifth])
+    return n_left, edited_end
 
 
 @inlined
@@ -263,27 +343,25 @@ def _share(part, whole):
 
 
 @kernel
-def _gopher_quality(data, start, stop, counts, table, row):
+def _gopher_quality(data, start, stop, counts, found, row):
     row[0], row[1] = counts.not_symbols, counts.n
     row[2] = _share(counts.not_symbol_characters, counts.not_symbols)
     row[3] = _share(counts.hash_signs, counts.n)
     row[4] = _share(count_ellipses(data, start, stop), counts.n)
-    n_lines = bullets = ellipses = 0
-    position, other_breaks = start, has_other_breaks(data, start, stop)
-    while position < stop:
-        end, following = next_line(data, position, stop, other_breaks, table)
-        n_lines += 1
-        bullets += starts_with_bullet(data, skip_space(data, position, end, table), end)
-        ellipses += ends_in_ellipsis(data, position, skip_space_back(data, position, end, table))
-        position = following
-    row[5], row[6] = _share(bullets, n_lines), _share(ellipses, n_lines)
+    row[5], row[6] = _share(found.bullets, found.n), _share(found.ellipses, found.n)
     row[7] = _share(counts.with_letter, counts.n)
     row[9] = _share(counts.spaceless, counts.n)
 
 
+@inlined
+def _additions(found, row):
+    row[0] = _share(found.characters, found.not_blank)
+    row[1] = _share(found.boilerplate, found.not_blank)
+    row[2] = found.placeholder
+
+
 @kernel
-def _gopher_repetition(data, start, stop, n_segments, buffers, row):
-    n_text = n_characters(data, start, stop)
+def _gopher_repetition(n_text, n_segments, buffers, row):
     row[0] = n_text
     found = np.zeros(len(DUPLICATE_GRAMS), np.int64)
     top_grams(buffers.segments, n_segments, buffers.grams, found)
@@ -316,56 +394,79 @@ def _fineweb(lines, n_text, n_segments, row):
 
 
 @kernel
-def _lines(data, start, stop, editing, table, options, buffers, c4, edited, edited_end):
-    """Judge the lines of a document one by one, and write those that are kept.
+def _lines(
+    data, start, stop, groups, segmenting, count_left, n_text, table, options, buffers, c4, edited, edited_end
+):
+    """Segment and judge the lines of a document one by one, and write those that C4's rules keep.
 
-    Returns the statistics of ADDITIONS, and where the edited text ends.
+    No segment goes on behind a line, so those of what is left are those of the lines that are kept.
+
+    Returns what was counted of the segments and of the lines, how many segments are left where they are to be
+    counted, and where the edited text ends.
     """
-    begun = edited_end
-    not_blank = n_text = boilerplate = placeholder = 0
+    begun, counts, n_left = edited_end, no_segments(), 0
+    n_lines = bullets = ellipses = not_blank = outside = boilerplate = placeholder = 0
     position, other_breaks = start, has_other_breaks(data, start, stop)
     while position < stop:
         end, following = next_line(data, position, stop, other_breaks, table)
         first = skip_space(data, position, end, table)
         last = skip_space_back(data, first, end, table)
-        found = phrases(data, first, last, table)
-        if first < last:
-            not_blank += 1
-            n_text += n_characters(data, position, end)
+        n_lines += 1
+        bullets += starts_with_bullet(data, first, end)
+        ellipses += ends_in_ellipsis(data, first, last)
+        not_blank += first < last
+        outside += n_characters(data, end if first < last else position, following)
+        n_before = counts.n
+        if segmenting:
+            counts = take_segments(data, start, position, following, stop, table, buffers.segments, counts)
+        if groups & (C4 | ADDITIONS):
+            found = phrases(data, first, last, table)
             boilerplate += found & (JAVASCRIPT | POLICY) != 0
             placeholder += found & LOREM_IPSUM != 0
-        if editing:
-            edited_end = _c4_line(
-                data, first, last, found, table, options, buffers, c4, edited, begun, edited_end
+        if groups & C4:
+            fate, length, edited_end = _c4_line(
+                data, first, last, found, table, options, buffers, c4, edited, edited_end
             )
+            if count_left and fate == KEPT:
+                cut = length < last - first
+                n_left += _count_segments(buffers, length, table) if cut else counts.n - n_before
         position = following
-    if editing:
+    if groups & C4:
         edited_end = _stripped(edited, begun, edited_end, table)
-    found = (_share(n_text, not_blank), _share(boilerplate, not_blank), np.float64(placeholder))
-    return found, edited_end
+    lines = Lines(n_lines, bullets, ellipses, not_blank, n_text - outside, boilerplate, placeholder)
+    return finished(counts, buffers.segments), lines, n_left, edited_end
+
+
+@kernel
+def _count_segments(buffers, length, table):
+    """Of a line without its citations."""
+    return find_segments(buffers.line, 0, length, table, buffers.of_line).n
 
 
 @inlined
-def _c4_line(data, start, stop, found, table, options, buffers, row, edited, begun, end):
-    """Count a line, and append it to the text where it is kept; the new end of the text."""
+def _c4_line(data, start, stop, found, table, options, buffers, row, edited, end):
+    """Judge a line, and append it to the text where it is kept.
+
+    Returns what becomes of it, its length without citations, and the new end of the text.
+    """
     rules = options.lines
     row[0] += 1
     if has_longer_word(data, start, stop, table, rules.max_word_length):
         row[1 + LONG_WORD] += 1
-        return end
+        return LONG_WORD, stop - start, end
     enough_words = has_words(data, start, stop, table, rules.min_words)
     if rules.citations and found & BRACKET:
         line = buffers.line
-        stop = without_citations(data, start, stop, table, line)
+        length = without_citations(data, start, stop, table, line)
         if not rules.words_before_citations:
-            enough_words = has_words(line, 0, stop, table, rules.min_words)
-        found = phrases(line, 0, stop, table)
-        return _take_line(line, 0, stop, enough_words, found, table, options, row, edited, begun, end)
-    return _take_line(data, start, stop, enough_words, found, table, options, row, edited, begun, end)
+            enough_words = has_words(line, 0, length, table, rules.min_words)
+        found = phrases(line, 0, length, table)
+        return _take_line(line, 0, length, enough_words, found, table, options, row, edited, end)
+    return _take_line(data, start, stop, enough_words, found, table, options, row, edited, end)
 
 
 @inlined
-def _take_line(line, start, stop, enough_words, found, table, options, row, edited, begun, end):
+def _take_line(line, start, stop, enough_words, found, table, options, row, edited, end):
     fate = verdict(line, start, stop, enough_words, found, options.lines)
     if fate == KEPT or fate >= HAS_JAVASCRIPT:
         if found & LOREM_IPSUM and row[7] == 0:
@@ -374,14 +475,14 @@ def _take_line(line, start, stop, enough_words, found, table, options, row, edit
             row[8] = row[0]
     row[1 + fate] += 1
     if fate != KEPT:
-        return end
+        return fate, stop - start, end
     row[9] += count_sentences(line, start, stop, table)
     if row[1] > 1:
         edited[end] = 0x0A
         end += 1
     for i in range(stop - start):
         edited[end + i] = line[start + i]
-    return end + stop - start
+    return fate, stop - start, end + stop - start
 
 
 @kernel

@@ -110,18 +110,35 @@ def find_segments(data, start, stop, table: Characters, buffers: Segments):
 
     Of a document with more than MOST_SEGMENTS, about so many are kept; all are counted.
     """
-    counts = Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, OUTSIDE, 0, 0)
-    position, full = start, Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, OUTSIDE, 0, 0)
-    while position < stop:
-        limit = min(position + CHUNK, stop)
-        while position < limit:
-            position, counts = _take_ascii_run(data, start, position, limit, table, buffers, counts)
-            if position < limit:
+    counts = take_segments(data, start, start, stop, stop, table, buffers, no_segments())
+    return finished(counts, buffers)
+
+
+@inlined
+def no_segments():
+    """The counts before the first character."""
+    return Counts(0, 0, 0, 0, 0, 0, 0, 0, 0, OUTSIDE, 0, 0)
+
+
+@inlined
+def take_segments(data, start, position, limit, stop, table, buffers, counts):
+    """Go on from a position to a limit, both between characters of the document ``data[start:stop]``."""
+    while position < limit:
+        before, end = counts, min(position + CHUNK, limit)
+        while position < end:
+            # A symbol is looked at with the character behind it, so the last one is not part of a run.
+            last = min(end, stop - 1)
+            position, counts = _take_ascii_run(data, start, position, last, table, buffers, counts)
+            if position < end:
                 position, counts = _take_character(data, start, position, stop, table, buffers, counts)
-        if counts.n_stored > MOST_SEGMENTS:
-            if full.n_stored == 0:
-                full = counts
-            counts = _rewound(counts, full)
+        if before.n_stored > MOST_SEGMENTS:
+            counts = _rewound(counts, before)
+    return counts
+
+
+@inlined
+def finished(counts, buffers):
+    """Count the last segment, and write where it ends."""
     counts = _counted(counts)
     buffers.starts[counts.n_stored] = counts.length
     buffers.characters[counts.n_stored] = counts.characters
@@ -130,7 +147,7 @@ def find_segments(data, start, stop, table: Characters, buffers: Segments):
 
 @inlined
 def _take_ascii_run(data, start, position, limit, table, buffers, counts):
-    """Take bytes below 0x80 up to a symbol behind a word, without a branch at other segment boundaries."""
+    """Take bytes below 0x80 up to a symbol that may belong to a word, without a branch at other boundaries."""
     joined, starts, before = buffers
     n_stored, n, with_letter, not_symbols, not_symbol_characters, hash_signs, spaceless = counts[:7]
     length, n_characters, run, bits, size = counts[7:]
@@ -140,7 +157,7 @@ def _take_ascii_run(data, start, position, limit, table, buffers, counts):
         byte = data[_at(position)]
         kind = np.int64(table.ascii[_at(byte)])
         word, visible = kind & IN_WORD, (kind // VISIBLE) & 1
-        if in_word & visible & ~word:
+        if in_word & visible & ~word and _may_join(data, position, byte, table):
             break
         repeats = (byte == last) & ((byte == _DOT) | (byte == _HYPHEN))
         begins = visible & ~(word & in_word) & ~np.int64(repeats)
@@ -174,6 +191,13 @@ def _take_ascii_run(data, start, position, limit, table, buffers, counts):
         size,
     )
     return position, counts
+
+
+@inlined
+def _may_join(data, position, byte, table):
+    """Whether an ASCII symbol behind a word may be part of it or open the next one."""
+    following = data[_at(position + 1)]
+    return byte == _DOT or following >= _ASCII_END or table.ascii[_at(following)] & IN_WORD != 0
 
 
 @inlined

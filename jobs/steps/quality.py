@@ -214,43 +214,26 @@ def _without(measured: pa.RecordBatch, name: str) -> pa.RecordBatch:
 def _measure(
     text: pa.LargeStringArray, settings: Quality, stop_words: Sequence[str], language: pa.StringArray | None
 ) -> tuple[pa.RecordBatch, pa.LargeStringArray]:
-    groups = dict(kernel.GROUPS)
     behind = settings.order[settings.order.index("c4") + 1 :] if "c4" in settings.order else ()
-    measured, edited = _columns(text, sum(groups.values()), settings, stop_words)
-    # Most texts are as they were: what stands behind C4 is measured again only where C4 changed something.
-    changed = np.flatnonzero(pc.not_equal(text, edited))
-    again = [group for group in behind if group in groups]
-    if again and len(changed):
-        there = _columns(
-            edited.take(pa.array(changed)), sum(groups[group] for group in again), settings, stop_words
-        )[0]
-        of_again = np.flatnonzero([name.startswith(tuple(again)) for name in SCHEMA.names])
-        measured[np.ix_(changed, of_again)] = there[:, of_again]
-    columns = [pa.array(column).cast(field.type) for column, field in zip(measured.T, SCHEMA, strict=True)]
-    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    if settings.bad_words.files:
-        found = bad_words.measure(
-            edited if "bad_words" in behind else text, language, settings.bad_words.files
-        )
-        for (name, _), column in zip(ledger.BAD_WORDS, found, strict=True):
-            batch = batch.append_column(name, column)
-    return batch, edited if "c4" in settings.order else text
-
-
-def _columns(
-    text: pa.LargeStringArray, groups: int, settings: Quality, stop_words: Sequence[str]
-) -> tuple[np.ndarray, pa.LargeStringArray]:
     data, offsets = text_buffers(text)
     measured, edited, edited_offsets = kernel.measure(
         data,
         offsets,
-        groups,
+        sum(kernel.GROUPS.values()),
         stop_words,
         _line_rules(settings.c4),
         settings.fineweb.line_ends,
         settings.fineweb.short_line_length,
+        sum(kernel.GROUPS.get(group, 0) for group in behind),
     )
-    return measured, _as_text(edited, edited_offsets)
+    left = _as_text(edited, edited_offsets) if "c4" in settings.order else text
+    columns = [pa.array(column).cast(field.type) for column, field in zip(measured.T, SCHEMA, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    if settings.bad_words.files:
+        found = bad_words.measure(left if "bad_words" in behind else text, language, settings.bad_words.files)
+        for (name, _), column in zip(ledger.BAD_WORDS, found, strict=True):
+            batch = batch.append_column(name, column)
+    return batch, left
 
 
 def _line_rules(settings: C4) -> LineRules:

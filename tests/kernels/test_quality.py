@@ -125,9 +125,11 @@ rules = st.builds(
 )
 
 
-def measured(documents, line_rules=C4, line_ends=None, groups=ALL):
+def measured(documents, line_rules=C4, line_ends=None, groups=ALL, behind=0):
     data, offsets = as_batch([document.encode() for document in documents], b"#.x\xe2")
-    statistics, edited, ends = measure(data, offsets, groups, STOP_WORDS, line_rules, line_ends)
+    statistics, edited, ends = measure(
+        data, offsets, groups, STOP_WORDS, line_rules, line_ends, behind=behind
+    )
     rows = [dict(zip(COLUMNS, row.tolist(), strict=True)) for row in statistics]
     return rows, [bytes(edited[a:b]).decode() for a, b in itertools.pairwise(ends)]
 
@@ -189,6 +191,20 @@ def test_a_group_alone_gives_the_same_and_nothing_else(group):
     (alone,), _ = measured([text], groups=GROUPS[group])
     (together,), _ = measured([text])
     assert alone == {column: value if column[0] == group else 0 for column, value in together.items()}
+
+
+@checked
+@given(
+    st.lists(documents, max_size=3),
+    rules,
+    st.sets(st.sampled_from([name for name in GROUPS if name != "c4"])),
+)
+def test_groups_behind_c4_are_those_of_the_text_that_it_leaves(documents, line_rules, behind):
+    rows, edited = measured(documents, line_rules, behind=sum(GROUPS[name] for name in behind))
+    alone, _ = measured(documents, line_rules)
+    left, _ = measured(edited, line_rules)
+    for row, before, after in zip(rows, alone, left, strict=True):
+        assert row == {key: (after if key[0] in behind else before)[key] for key in row}
 
 
 def test_segments_beyond_the_most_are_counted_and_stay_within_the_buffers():
