@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import numpy as np
 import pyarrow as pa
 
+from jobs.errors import UserError
+
 if TYPE_CHECKING:
     from jobs.settings.classifiers import Classifier
 
@@ -67,6 +69,26 @@ class ModelKind(Protocol):
 
     def load(self, settings: "Classifier") -> Model:
         """The model, which a process loads once."""
+
+
+def check_probability_bounds(settings: "Classifier") -> None:
+    """Refuse bounds that would drop every document of a model whose scores are probabilities.
+
+    Raises
+    ------
+    UserError
+        One sentence that names the bound.
+    """
+    least, most = settings.min_score, settings.max_score
+    for name, bound, never in (
+        ("min_score", least, least is not None and least > 1),
+        ("max_score", most, most is not None and most < 0),
+    ):
+        if never:
+            raise UserError(
+                f"{settings.key(name)} is {bound:g}, but the scores are probabilities, from 0 to 1; "
+                "nothing would be kept"
+            )
 
 
 def kind_of(settings: "Classifier") -> ModelKind:

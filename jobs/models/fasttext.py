@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.errors import UserError
-from jobs.models import fasttext_file
+from jobs.models import check_probability_bounds, fasttext_file
 from jobs.runtime import named_files
 from jobs.text import text_buffers
 from kernels import fasttext as kernel
@@ -79,14 +79,15 @@ class Score:
 
 
 def check(settings: "Classifier") -> None:
-    """Refuse a file that is no supervised model, and a label that it does not have.
+    """Refuse a file that is no supervised model, a label that it does not have, and bounds that nothing can meet.
 
     Raises
     ------
     UserError
-        One sentence that names the file, and the labels that there are.
+        One sentence that names the file, and the labels that there are, or the bound.
     """
     _label(settings)
+    check_probability_bounds(settings)
 
 
 def identity(settings: "Classifier") -> dict[str, Any]:

@@ -10,19 +10,22 @@ The score is rounded to six decimals, so that the last bits of a machine's `exp`
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.models import trained
+from jobs.models import check_probability_bounds, trained
 from jobs.models.trained import Settings
 from jobs.runtime import named_files
 from jobs.text import text_buffers
 from jobs.training.evaluation import logistic
 from kernels.linear import score_documents
 from kernels.ngram_features import Grams, check_grams
+
+if TYPE_CHECKING:
+    from jobs.settings.classifiers import Classifier
 
 COMMAND = "train_quality"
 KIND = "hashed n-grams, linear"
@@ -74,15 +77,16 @@ class Model:
         trained.save(path, settings, weights=self.weights)
 
 
-def check(settings: Settings) -> None:
-    """Refuse a file that is no such model.
+def check(settings: "Classifier") -> None:
+    """Refuse a file that is no such model, and bounds on a probability that nothing can meet.
 
     Raises
     ------
     UserError
-        One sentence that names the file.
+        One sentence that names the file or the bound.
     """
-    load(settings)
+    if load(settings).curve is not None:
+        check_probability_bounds(settings)
 
 
 def identity(settings: Settings) -> dict[str, Any]:

@@ -13,12 +13,13 @@ import pytest
 from jobs import ledger, steps
 from jobs.config import Config, Source, Threshold, load
 from jobs.errors import UserError
-from jobs.models import KINDS, kind_of
+from jobs.models import KINDS, kind_of, linear
 from jobs.runtime.console import Console
 from jobs.settings.classifiers import Classifier
 from jobs.sources.batches import Batch
 from jobs.steps import classifiers, language, thresholds
 from jobs.verify import verify
+from kernels.ngram_features import Grams
 from tests.conftest import corpus_texts, digests, run_job, write_corpus
 
 LID = language.model_path(None)
@@ -144,6 +145,21 @@ def test_models_and_labels_that_cannot_be_used_are_refused(tmp_path: Path, model
     (tmp_path / "b.bin").write_bytes(model.read_bytes()[:-1])
     assert "truncated" in refused(fast(tmp_path / "b.bin"))
     classifiers.check([fast(model)])
+
+
+def test_bounds_that_no_probability_can_meet_are_refused(tmp_path: Path, model: Path) -> None:
+    said = "classifier 'hq': min_score is 2, but the scores are probabilities, from 0 to 1; nothing would be kept"
+    assert refused(fast(model, min_score=2)) == said
+    assert "max_score is -0.1" in refused(fast(model, max_score=-0.1))
+    classifiers.check([fast(model, min_score=1), fast(model, min_score=-1, max_score=0)])
+    for curve in (None, (1.0, 0.0)):
+        trained = linear.Model(np.zeros(4, np.float32), Grams(2, 2), 0.0, curve)
+        trained.save(tmp_path / "model.npz")
+        graded = Classifier(name="hq", kind="linear", model=str(tmp_path / "model.npz"), min_score=2.5)
+        if curve is None:
+            classifiers.check([graded])
+        else:
+            assert "min_score is 2.5" in refused(graded)
 
 
 def test_the_fingerprint_covers_the_label_the_bounds_and_the_models_content(
