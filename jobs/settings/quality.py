@@ -8,7 +8,9 @@ Everywhere, a word of the references is a *segment* (see `kernels.segmentation`)
 English tokenizer that datatrove uses, and not the same: brackets within a word, ``n't`` and web addresses are cut
 elsewhere. With its words replaced by ours, every decision of datatrove's filters and every reason is the same. Of 4,329
 web documents, the two ways of splitting decide 67 under gopher-quality (66 by `min_words_with_letter`), 5 under
-gopher-repetition, 2 under C4 and none under FineWeb.
+gopher-repetition, 2 under C4 and none under FineWeb. A punctuation mark is a word in both, so `min_words_with_letter`
+drops much that was published as clean: of 300 documents of FineWeb, datatrove 0.10.1 drops 45 for it and we drop 48, 44
+of them the same; null or a lower share keeps them.
 
 Stop words, abbreviations and thresholds are for English; terminal punctuation is that of all scripts. Stop words can
 be given for each language instead (`gopher_quality.stop_words: {en: [...], de: [...]}`): a document is looked through
