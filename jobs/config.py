@@ -6,7 +6,7 @@ de-duplicated, tokenized and packed on a laptop.
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -664,7 +664,20 @@ def said(error: ValidationError, section: tuple[str, ...] = ()) -> str:
     errors: list[Any] = [{**one, "loc": (*section, *one["loc"])} for one in error.errors()]
     deepest = [e for e in errors if not any(_below(other["loc"], e["loc"]) for other in errors)]
     whole = [e for e in deepest if not any(_inherits(e["loc"], other["loc"]) for other in deepest)]
-    return "\n".join(_sentence(e) for e in whole)
+    return "\n".join(_sentences(whole))
+
+
+def _sentences(errors: list[Any]) -> Iterator[str]:
+    """A sentence for each; what is wrong alike in several sources is said once."""
+    alike: dict[str, list[Any]] = {}
+    for e in errors:
+        of_source = e["loc"][:1] == ("sources",) and e["loc"][1:2]
+        alike.setdefault(_sentence({**e, "loc": ("sources", *e["loc"][2:])} if of_source else e), []).append(
+            e
+        )
+    for first, *others in alike.values():
+        too = ", ".join(f"sources.{e['loc'][1]}" for e in others if e["loc"][:1] == ("sources",))
+        yield _sentence(first) + (f" ({too} too)" if too else "")
 
 
 def names(presets_or_files: str) -> list[str]:
@@ -764,6 +777,8 @@ def _sentence(error: Any) -> str:
         return f"{key} is {value!r}, but it should be a section with keys of its own"
     if error["type"] in {"tuple_type", "list_type"}:
         return f"{key} is {value!r}, but it should be a list"
+    if value is None:
+        return f"{key} has no value: {message[:1].lower()}{message[1:]}"
     return f"{key} is {value!r}: {message[:1].lower()}{message[1:]}"
 
 

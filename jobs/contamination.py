@@ -93,13 +93,13 @@ def contamination(
     Raises
     ------
     UserError
-        The output is not a finished run, or a set cannot be read.
+        The output is not a finished run.
     """
     import dask.dataframe as dd
     import numpy as np
     import pandas as pd
 
-    from jobs import evaluation_sets, ledger, steps, trace
+    from jobs import evaluation_sets, ledger, trace
     from jobs.pipeline.contamination import FATES, Diff, fates, write
     from jobs.pipeline.paths import SplitPaths
     from jobs.runtime.checkpoint import MANIFEST, read_json
@@ -107,7 +107,6 @@ def contamination(
     from jobs.runtime.compute import gather
     from jobs.runtime.context import encoder_spec
 
-    steps.contamination.check(settings)
     config = trace.configuration(out)
     figures = {job: read_json(out / job / MANIFEST)["figures"] for job in ("annotate", "shards", "tokenizer")}
     coder = encoder_spec(config.tokenizer, out / "tokenizer" / figures["tokenizer"]["file"])
@@ -175,8 +174,12 @@ def _main(options: argparse.Namespace) -> int:
     from jobs.pipeline.contamination import HEADINGS, boilerplate, summary
     from jobs.runtime import folders
     from jobs.runtime.console import Console
+    from jobs.steps.contamination import check, never_found
 
     settings, console = _settings(options), Console()
+    check(settings)
+    for warning in never_found(settings):
+        console.warn(warning)
     out = folders.reached(options.out)
     folder = Path(options.output or f"{options.out.rstrip('/')}-contamination-{settings.sets[0].name}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -318,13 +318,7 @@ def _in_many_documents(counted: File | None, most: int | None) -> dict[int, int]
     """Hashes of the n-grams that are in more documents than so many, with the number of those."""
     if counted is None or most is None:
         return {}
-    try:
-        table = pq.read_table(counted.path, columns=["words", "documents"])
-    except (pa.ArrowException, OSError) as error:
-        said = " ".join(str(error).split())
-        raise UserError(
-            f"contamination.counts is {counted.path!r}, which is no ngrams.parquet of a run: {said}"
-        ) from None
+    table = _counted(counted.path)
     table = table.filter(pc.greater(table["documents"], most))
     texts = [text.encode() for text in table["words"].to_pylist()]
     words = ngrams.words(np.frombuffer(b"".join(texts), np.uint8), np.cumsum([0, *map(len, texts)]))
@@ -333,6 +327,24 @@ def _in_many_documents(counted: File | None, most: int | None) -> dict[int, int]
         for i, length in enumerate(np.diff(words.offsets))
     ]
     return dict(zip(hashes, table["documents"].to_pylist(), strict=True))
+
+
+def _counted(path: str) -> pa.Table:
+    """`words` and `documents` of an earlier run's n-grams."""
+    try:
+        schema = pq.read_schema(path)
+        fits = [
+            name in schema.names and is_right(schema.field(name).type)
+            for name, is_right in (("words", pa.types.is_string), ("documents", pa.types.is_integer))
+        ]
+        if all(fits):
+            return pq.read_table(path, columns=["words", "documents"])
+        why = "it has no columns words, of texts, and documents, of whole numbers"
+    except (pa.ArrowException, OSError):
+        why = "it cannot be read as Parquet"
+    raise UserError(
+        f"contamination.counts is {path!r}, which is no contamination/ngrams.parquet of an earlier run: {why}"
+    )
 
 
 class _Text(NamedTuple):

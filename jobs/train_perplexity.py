@@ -4,7 +4,8 @@ Interpolated modified Kneser-Ney (`kernels.kneser_ney`), which `jobs.models.ngra
 keyed sample of the texts is held out: what their perplexity is, and its percentiles, by which documents are told
 apart as head, middle and tail. Words that are rarer than `--min-count` become `<unk>`. The same documents give the same
 bytes, in whatever order and files they come. Held in memory: 8 bytes a word of the texts, some 60 more while n-grams
-are counted, and the texts held out.
+are counted, and the texts held out, which are to be 20 at least: some 800 texts with the default share of 5 %, or
+fewer with a larger --held-out.
 
 What is written to the output folder:
 
@@ -121,7 +122,8 @@ def read(path: str, column: str, settings: Settings) -> Corpus:
     if counts["held_out"] < FEWEST:
         raise UserError(
             f"--data has {counts['held_out'] + counts['trained_on']:,} different texts, of which "
-            f"{counts['held_out']:,} would be held out; percentiles take at least {FEWEST}"
+            f"{counts['held_out']:,} would be held out; percentiles take at least {FEWEST}, so give some "
+            f"{2 * FEWEST / settings.held_out:,.0f} texts, or hold out more of them with --held-out"
         )
     held_out = pa.array([text for _, text in sorted(kept)], pa.large_string())
     return Corpus(np.concatenate(hashes), words, held_out, counts, _digest(seen))

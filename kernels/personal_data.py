@@ -17,7 +17,8 @@ EMAIL, IPV4, IPV6, PHONE, CARD, SSN, IBAN = range(len(KINDS))
 CALLED_PHONE = len(KINDS)
 """Behind a word such as tel. These and `PHONE` are candidates only: they need a numbering plan."""
 
-_LOCAL, _DOMAIN = 64, 253  # most bytes
+_LOCAL, _DOMAIN, _USER_INFO = 64, 253, 128  # most bytes
+_ENDS_USER_INFO = tuple(b' \t\r\n/?#<>"')
 _MILLENNIA = (49, 50)  # years begin with 1 or 2
 _PHONE_DIGITS = 15  # ITU-T E.164
 _PHONE_BYTES = 48
@@ -165,7 +166,7 @@ def _at(data, free, start, at, stop, wanted, public_only, phone_lengths):
     byte = data[at]
     if byte == _AT:
         if wanted >> EMAIL & 1:
-            begin, end = _email(data, free, at, stop)
+            begin, end = _email(data, free, start, at, stop)
             if end:
                 return EMAIL, begin, end
         return -1, 0, 0
@@ -289,7 +290,7 @@ def _follows(data, start, at, words):
 
 
 @kernel
-def _email(data, free, at, stop):
+def _email(data, free, start, at, stop):
     begin = _local(data, free, at)
     if begin == at:
         return 0, 0
@@ -303,7 +304,20 @@ def _email(data, free, at, stop):
         and data[begin + 2] | 32 == 116
     ):
         return 0, 0  # git@host is an address of a repository
+    if _is_password(data, start, at):
+        return 0, 0  # in https://user:password@host, the host is the URL's
     return begin, end
+
+
+@kernel
+def _is_password(data, start, at):
+    """Whether a URL's user and password end here: ``://``, and a ``:`` in what follows it."""
+    least, colon, position = max(start, at - _USER_INFO), False, at
+    while position > least and data[position - 1] not in _ENDS_USER_INFO:
+        position -= 1
+        colon |= data[position] == _COLON
+    in_url = position - start > 2 and data[position - 1] == _SLASH and data[position - 2] == _SLASH
+    return colon and in_url and data[position - 3] == _COLON
 
 
 @kernel

@@ -721,7 +721,8 @@ def emails(text: str) -> list[str]:
         while labels and not re.fullmatch(r"[A-Za-z]{2,}|..--.+", labels[-1]):
             labels.pop()
         image = len(labels) == 2 and re.match(r"\d[xX]$", labels[0])
-        if local and len(labels) > 1 and local.lower() != "git" and not image:
+        password = re.search(r'://[^ \t\r\n/?#<>"]*:[^ \t\r\n/?#<>"]*$', text[:at])
+        if local and len(labels) > 1 and local.lower() != "git" and not image and not password:
             found.append(f"{local}@{'.'.join(labels)}")
             free = at + 1 + len(".".join(labels))
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import steps
-from jobs.config import Config, Source, Tokenizer
+from jobs.config import Config, Source, Tokenizer, with_absolute_sets
 from jobs.errors import UserError
 from jobs.mixture.columns import check_column
 from jobs.pipeline import inventory
@@ -177,6 +177,8 @@ class Run:
         """Refuse an existing tokenizer, a model or a list that cannot be used, before any work."""
         for source in (*self.sources, *self.reference_sources):
             steps.check(source)
+        for sentence in steps.contamination.never_found(with_absolute_sets(self.config.contamination)):
+            self.console.warn(sentence)
         keep.check(self.config)
         _ = self.earlier  # refused here if they are no index for this run
         check_column(self.config)

@@ -64,6 +64,22 @@ def check(settings: Contamination) -> None:
         evaluation_sets.index_of(settings)
 
 
+def never_found(settings: Contamination) -> list[str]:
+    """A sentence for each set of which no item can be found."""
+    if not settings.used:
+        return []
+    index, least = evaluation_sets.index_of(settings), min(settings.min_words, settings.ngram)
+    left_out = settings.max_items is not None or settings.counts is not None
+    said = []
+    for number, one in enumerate(settings.sets):
+        sizes = index.sizes[index.set_of_item == number]
+        if not sizes.any():
+            what = f"none of its items ({len(sizes):,}) has {least} words or more"
+            more = " that are not left out by max_items or counts" if left_out else ""
+            said.append(f"the evaluation set {one.name!r} is looked for in vain: {what}{more}")
+    return said
+
+
 def identity(settings: Contamination) -> dict[str, Any] | None:
     """What fingerprints hold: settings, and the sets by their content; nothing where there are none."""
     if not settings.used:

@@ -19,7 +19,8 @@ def show(console: Console, found: dict[str, Any], measure: str = "documents") ->
     for note in found["notes"]:
         console.warn(note)
     for change in found["changes"]:
-        console.line(f"{change['source']}: {change['setting']} {change['before']} → {change['after']}")
+        before, after = (_value(change[side]) for side in ("before", "after"))
+        console.line(f"{change['source']}: {change['setting']} {before} → {after}")
     for bound, sign in (("min", "≥"), ("max", "≤")):
         for text in found["columns"][bound]:
             console.line(f"{text.replace('=', f' {sign} ')}")
@@ -30,6 +31,11 @@ def show(console: Console, found: dict[str, Any], measure: str = "documents") ->
     _samples(console, found["samples"])
     console.line()
     console.line(_sentence(whole))
+
+
+def _value(setting: Any) -> str:
+    """As it is written in YAML; null is a rule that is off."""
+    return "off" if setting is None else str(setting)
 
 
 def _rules(console: Console, whole: dict[str, Any], measure: str) -> None:

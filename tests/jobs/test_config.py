@@ -127,6 +127,23 @@ def test_contradictions_between_sections() -> None:
         config.load("sample", ["shards.dtype=uint16", "tokenizer.train.vocab_size=70000"])
 
 
+def test_a_mistake_of_all_sources_is_said_once() -> None:
+    twice = "{name: a, kind: kenlm, model: x}"
+    settings = ["sources=[{name: a, path: x}, {name: b, path: y}]", f"classifiers=[{twice}, {twice}]"]
+    with pytest.raises(UserError) as caught:
+        config.load("sample", settings)
+    assert str(caught.value) == (
+        "sources.0: two classifiers would fill the column 'a_score'; give one another name (sources.1 too)"
+    )
+
+
+def test_a_setting_without_a_value_is_said_in_words() -> None:
+    with pytest.raises(
+        UserError, match=r"^personal_data\.placeholders\.email has no value: input should be a valid"
+    ):
+        config.load("sample", ["personal_data={enabled: true, placeholders: {email: }}"])
+
+
 def test_a_file_and_what_can_be_wrong_with_it(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("sources: [{name: web, path: data}]\nlength: {min_tokens: 128}\n")

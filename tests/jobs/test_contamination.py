@@ -28,7 +28,7 @@ from jobs.report import read
 from jobs.runtime import checkpoint
 from jobs.runtime.console import Console
 from jobs.settings.contamination import Contamination
-from jobs.steps.contamination import check, checked, pieces
+from jobs.steps.contamination import check, checked, never_found, pieces
 from jobs.verify import verify
 from tests import naive
 from tests.conftest import digests, run_job, sentences, write_corpus
@@ -225,6 +225,39 @@ def test_short_items_and_fields(tmp_path: Path) -> None:
     assert index_of(sets).sizes.tolist() == [2, 0]
 
 
+def test_sets_of_which_nothing_can_be_found_are_said(tmp_path: Path) -> None:
+    short = written(tmp_path, {"question": "too short"}, {"question": "too"}, name="short.jsonl")
+    both = [{**short, "name": "short"}, written(tmp_path, {"question": QUESTION}, {"question": "too short"})]
+    assert never_found(settings(both)) == [
+        "the evaluation set 'short' is looked for in vain: none of its items (2) has 8 words or more"
+    ]
+    assert never_found(settings(both, min_words=2)) == []
+    assert never_found(settings([])) == []
+
+
+def test_counts_of_other_columns_are_refused_in_plain_words(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"words": ["a"], "documents": ["b"]}), tmp_path / "other.parquet")
+    cautious = settings(
+        [written(tmp_path, {"question": QUESTION})], counts=str(tmp_path / "other.parquet"), max_documents=3
+    )
+    with pytest.raises(UserError, match="it has no columns words, of texts, and documents, of whole numbers"):
+        check(cautious)
+
+
+def test_the_command_looks_at_the_fields_before_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = written(tmp_path, {"question": QUESTION})
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "a").touch()
+    command = [str(tmp_path), "--eval", one["path"], "--output", str(there), "--fields"]
+    assert main([*command, "absent"]) == 2
+    assert "has no field 'absent'" in capsys.readouterr().err
+    assert main([*command, "question"]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
 def test_boilerplate_of_the_sets(tmp_path: Path) -> None:
     prompt = "answer the following question with one letter and nothing else at all please: "
     rows = [{"question": f"{prompt}{QUESTION.split()[i]} is what number {i}"} for i in range(4)]
@@ -272,7 +305,9 @@ def test_ngrams_of_many_documents(tmp_path: Path) -> None:
     assert index_of(cautious).sizes.tolist() == [n - 2 for n in index_of(sets).sizes]
     with pytest.raises(ValidationError, match="belong together"):
         settings([one], max_documents=3)
-    with pytest.raises(UserError, match=r"no ngrams\.parquet of a run"):
+    with pytest.raises(
+        UserError, match=r"no contamination/ngrams\.parquet of an earlier run: it cannot be read as Parquet"
+    ):
         check(settings([one], counts=one["path"], max_documents=3))
 
 

@@ -41,6 +41,21 @@ def test_placeholders_stand_where_something_was_found() -> None:
     )
 
 
+def test_a_password_in_a_url_is_no_part_of_an_address() -> None:
+    settings = PersonalData(enabled=True)
+    for url in ("https://user:pw@host.com/x", "postgres://me:s.e-c@db.host.org:5432/db"):
+        assert cleaned(f"Clone {url}.", settings) == f"Clone {url}."
+    for before in ("https://", "mailto:", "https://x.org/a:", "user:"):
+        assert cleaned(f"{before}anna@host.com", settings) == f"{before}email@example.com"
+
+
+def test_what_is_not_found() -> None:
+    """Letters beyond Latin in an address, and digits that are not ASCII's."""
+    text = "анна@почта.рф, ４１１１ １１１１ １１１１ １１１１, ８.８.８.８"
+    assert cleaned(text, every_kind()) == text
+    assert cleaned("jürgen@müller.de", every_kind()) == "email@example.com"
+
+
 @pytest.mark.parametrize(
     ("text", "regions", "expected"),
     [

@@ -260,6 +260,8 @@ def test_the_command(judged: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "score ≥ 3" in shown
     assert f"would keep {100 * found['whole']['after']['share_kept']:.1f} %" in shown
     assert found["samples"][0]["excerpt"] in shown
+    assert main([str(judged), "--set", "gopher_quality.min_words=null", "--samples", "0"]) == 0
+    assert "web: gopher_quality.min_words 50 → off" in capsys.readouterr().out
     assert main([str(judged), "--min", "nothing=3"]) == 2
 
 

@@ -78,8 +78,11 @@ def test_numbers_as_the_reference(text: str) -> None:
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.text("aB1_.-@+'x ", max_size=40))
+@given(st.text("aB1_.-@+'x :/", max_size=40))
 @example("icon@2x.png git@host.com a..b@c.com.")
+@example(
+    "https://user:pw@host.com/ ftp://a:b-c@d.org, ssh://anna@host.com http://x.org/a:b@c.com mailto:a@b.com"
+)
 def test_emails_as_the_reference(text: str) -> None:
     assert of("email", text) == naive.emails(text)
 
