@@ -99,24 +99,27 @@ def _figures(out: Path, job: str) -> dict[str, Any]:
         raise UserError(why_unfinished(out)) from None
 
 
-def configuration(out: Path) -> config.Config:
+def configuration(out: str | Path) -> config.Config:
     """The configuration that a finished run was made with."""
+    folder = folders.located(out)
     try:
-        return config.Config.model_validate(read_json(out / MANIFEST)["config"])
+        return config.Config.model_validate(read_json(folder / MANIFEST)["config"])
     except FileNotFoundError:
-        raise UserError(why_unfinished(out)) from None
+        raise UserError(why_unfinished(folder)) from None
 
 
-def tokenizer_of(out: Path) -> encoder.Encoder:
+def tokenizer_of(out: str | Path) -> encoder.Encoder:
     """The tokenizer that a finished run encoded with."""
-    path = out / "tokenizer" / _figures(out, "tokenizer")["file"]
-    return encoder.get(encoder_spec(configuration(out).tokenizer, path))
+    folder = folders.located(out)
+    path = folder / "tokenizer" / _figures(folder, "tokenizer")["file"]
+    return encoder.get(encoder_spec(configuration(folder).tokenizer, path))
 
 
-def source_texts(out: Path) -> Callable[[str, str, list[int]], list[str | None]]:
+def source_texts(out: str | Path) -> Callable[[str, str, list[int]], list[str | None]]:
     """A function that reads texts of one file again from where they came from: source, path, records."""
-    settings = {source.name: source.resolved(out) for source in configuration(out).sources}
-    known = inventory.recorded(out)
+    folder = folders.located(out)
+    settings = {source.name: source.resolved(folder) for source in configuration(folder).sources}
+    known = inventory.recorded(folder)
 
     def texts(source: str, path: str, records: list[int]) -> list[str | None]:
         blocks = inventory.blocks(settings[source], path, known)

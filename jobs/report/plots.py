@@ -1,10 +1,13 @@
-"""The report's plots, in one style: direct labels, units, honest axes.
+"""Plots of the report and of the notebooks, in one style: direct labels, units, honest axes.
 
-An SVG stands in the page itself, its ink drawn in the page's own colour, so that it can be read in the dark as well.
+An SVG stands in the page itself, its ink drawn in the page's own colour, so that it can be read in the dark as well. A
+notebook shows the PNG.
 """
 
 import io
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,11 +32,21 @@ STYLE = {
     "xtick.color": INK,
     "ytick.color": INK,
 }
+LINES = (KEPT, DROPPED, "#3d8b5f", PALE)
 DPI = 144
 MOST_BARS = 40
 
 
-def drawn(draw: Callable[["Axes"], None], height: float = 3.4) -> dict[str, bytes]:
+class Drawn(dict[str, bytes]):
+    """A plot's files by suffix; what a notebook shows."""
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """The PNG, at the size in which it would be printed."""
+        (width,) = struct.unpack(">I", self["png"][16:20])
+        return self["png"], {"width": width * 96 // DPI}
+
+
+def drawn(draw: Callable[["Axes"], None], height: float = 3.4) -> Drawn:
     """A plot as PNG and as SVG, the same bytes for the same figures.
 
     Parameters
@@ -44,19 +57,15 @@ def drawn(draw: Callable[["Axes"], None], height: float = 3.4) -> dict[str, byte
         In inches; the width is 7.
     """
     import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     with matplotlib.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(7, height))
-        draw(axes)
-        files = {
-            "png": _saved(figure, "png", {"Software": None}, facecolor="white"),
-            "svg": _saved(figure, "svg", {"Date": None}, transparent=True),
-        }
-        plt.close(figure)
-    return files
+        figure = Figure(figsize=(7, height))  # not pyplot's, whose backend is the notebook's own
+        draw(figure.subplots())
+        return Drawn(
+            png=_saved(figure, "png", {"Software": None}, facecolor="white"),
+            svg=_saved(figure, "svg", {"Date": None}, transparent=True),
+        )
 
 
 def _saved(figure: "Figure", suffix: str, metadata: dict[str, Any], **options: Any) -> bytes:
@@ -81,21 +90,25 @@ def _escaped(label: str) -> str:
 
 
 def bars(
-    names: Sequence[str], values: Sequence[float], unit: str, colours: Sequence[str] | None = None
-) -> dict[str, bytes]:
-    """Horizontal bars from the first name down, each with its figure."""
+    names: Sequence[str],
+    values: Sequence[float],
+    unit: str,
+    colours: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
+) -> Drawn:
+    """Horizontal bars from the first name down, each with its figure or another label."""
 
     def draw(axes: "Axes") -> None:
         places = np.arange(len(names))
         axes.barh(places, values, color=colours or KEPT, height=0.72)
-        for place, value in zip(places, values, strict=True):
-            axes.annotate(
-                f"{value:,.0f}", (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9
-            )
+        told = labels or [f"{value:,.0f}" for value in values]
+        for place, value, label in zip(places, values, told, strict=True):
+            axes.annotate(label, (value, place), (4, 0), textcoords="offset points", va="center", fontsize=9)
         axes.set_yticks(places, names)
         axes.invert_yaxis()
         axes.set_xlabel(unit)
-        axes.set_xlim(0, 1.12 * max([*values, 1]))
+        longest = max(map(len, told), default=0)
+        axes.set_xlim(0, (1.05 + 0.014 * longest) * (max(values, default=0) or 1))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
@@ -104,9 +117,14 @@ def bars(
 
 
 def histogram(
-    edges: Sequence[float], counts: Sequence[float], what: str, unit: str, logarithmic: bool = False
-) -> dict[str, bytes]:
-    """Counts between edges, one more edge than counts."""
+    edges: Sequence[float],
+    counts: Sequence[float],
+    what: str,
+    unit: str,
+    logarithmic: bool = False,
+    marks: Mapping[str, float] | None = None,
+) -> Drawn:
+    """Counts between edges, one more edge than counts; marks are upright lines by their label."""
 
     def draw(axes: "Axes") -> None:
         axes.stairs(counts, edges, fill=True, color=KEPT)
@@ -118,11 +136,59 @@ def histogram(
             axes.set_xscale("log", base=2)
             axes.set_xticks(edges, [f"{edge:,.0f}" for edge in edges], rotation=45, ha="right")
             axes.minorticks_off()
+        _mark(axes, marks or {})
 
     return drawn(draw)
 
 
-def s_curve(found: dict[str, Any], bands: int, rows: int) -> dict[str, bytes]:
+def lines(
+    x: Sequence[float],
+    curves: Mapping[str, Sequence[float]],
+    what: str,
+    unit: str,
+    marks: Mapping[str, float] | None = None,
+    logarithmic: bool = False,
+) -> Drawn:
+    """Curves over the same x, each with its name at its end; marks are upright lines by their label."""
+
+    def draw(axes: "Axes") -> None:
+        ends = _apart([ys[-1] for ys in curves.values()], max(map(max, curves.values())), logarithmic)
+        for (name, ys), colour, end in zip(curves.items(), LINES, ends, strict=False):
+            axes.plot(x, ys, color=colour, linewidth=1.8)
+            axes.annotate(
+                name, (x[-1], end), (6, 0), textcoords="offset points", va="center", color=colour, fontsize=9
+            )
+        axes.set_xlabel(what)
+        axes.set_ylabel(unit)
+        if logarithmic:
+            axes.set(xscale="log", yscale="log")
+        else:
+            axes.set_xlim(x[0], x[-1])
+            axes.set_ylim(0, 1.05 * (max(map(max, curves.values())) or 1))
+        _mark(axes, marks or {})
+
+    return drawn(draw)
+
+
+def _apart(ends: Sequence[float], most: float, logarithmic: bool) -> list[float]:
+    """Where names of curves are written: at their ends, moved up where two would touch."""
+    if logarithmic:
+        return list(ends)
+    placed = list(ends)
+    order = sorted(range(len(ends)), key=lambda i: ends[i])
+    for below, above in pairwise(order):
+        placed[above] = max(placed[above], placed[below] + 0.07 * most)
+    return placed
+
+
+def _mark(axes: "Axes", marks: Mapping[str, float]) -> None:
+    for i, (label, x) in enumerate(marks.items()):
+        axes.axvline(x, color=DROPPED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.annotate(label, (x, 0.97 - 0.08 * i), (4, 0), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", va="top", color=DROPPED, fontsize=9)  # fmt: skip
+
+
+def s_curve(found: dict[str, Any], bands: int, rows: int) -> Drawn:
     """How often pairs of a similarity are flagged: measured with its interval, over the formula."""
 
     def draw(axes: "Axes") -> None:
