@@ -1,4 +1,4 @@
-"""Every notebook runs from its first cell to its last on runs with much and with little, and is kept without outputs."""
+"""Every notebook runs from its first cell to its last, on runs with much and with little, and has no outputs in git."""
 
 import ast
 import json
@@ -49,7 +49,9 @@ def test_git_holds_no_output(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_defines_nothing_of_its_own(path: Path) -> None:
     tree = ast.parse("\n".join("".join(cell["source"]) for cell in code(path)))
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda)]
+    assert not [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda)
+    ]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -23,13 +23,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, NamedTuple, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from jobs.errors import UserError
 from jobs.runtime import folders
+
+if TYPE_CHECKING:
+    import dask.array as da
 
 
 class Header(NamedTuple):
@@ -44,6 +47,7 @@ HEADERS = (Header(20240520, 1, np.dtype("<u2")), Header(20240801, 7, np.dtype("<
 HEADER_WORDS = 256
 HEADER_BYTES = HEADER_WORDS * 4
 MAX_FILE_BYTES = 2**31 - 1
+CHUNK = 4_000_000  # tokens that `read` gives to a task
 
 
 def max_tokens(dtype: npt.DTypeLike) -> int:
@@ -201,6 +205,38 @@ def open_shard(path: str | Path) -> folders.Sliced:
     """Map the tokens of a file, uint16[t] or uint32[t], read-only; raises as `read_header` does."""
     dtype, n_tokens = read_header(path)
     return folders.mapped(folders.located(path), dtype, HEADER_BYTES, n_tokens)
+
+
+def read(data_dir: str | Path, split: str) -> "da.Array":
+    """The token ids of a split as one Dask array, uint16[t] or uint32[t], in the order of the stream.
+
+    Parameters
+    ----------
+    data_dir : path or URL
+        As `find_shards` takes it.
+    split : str
+        ``train`` or ``val``.
+
+    Raises
+    ------
+    UserError
+        As `find_shards` and `read_headers` do.
+    """
+    import dask
+    import dask.array as da
+
+    paths = find_shards(data_dir, split)
+    dtype, counts = read_headers(paths)
+    chunks = [
+        da.from_delayed(dask.delayed(_tokens)(path, start), (min(CHUNK, n - start),), dtype)
+        for path, n in zip(paths, counts.tolist(), strict=True)
+        for start in range(0, n, CHUNK)
+    ]
+    return da.concatenate(chunks)
+
+
+def _tokens(path: Path, start: int) -> npt.NDArray[Any]:
+    return np.asarray(open_shard(path)[start : start + CHUNK])
 
 
 def shard_name(name: str, split: str, index: int) -> str:

@@ -7,7 +7,6 @@ notebook shows the PNG.
 import io
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,7 +108,7 @@ def bars(
         axes.set_xlabel(unit)
         longest = max(map(len, told), default=0)
         axes.set_xlim(0, (1.05 + 0.014 * longest) * (max(values, default=0) or 1))
-        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_major_formatter("{x:,.10g}")
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", length=0)
 
@@ -149,15 +148,11 @@ def lines(
     marks: Mapping[str, float] | None = None,
     logarithmic: bool = False,
 ) -> Drawn:
-    """Curves over the same x, each with its name at its end; marks are upright lines by their label."""
+    """Curves over the same x, named in their colours; marks are upright lines by their label."""
 
     def draw(axes: "Axes") -> None:
-        ends = _apart([ys[-1] for ys in curves.values()], max(map(max, curves.values())), logarithmic)
-        for (name, ys), colour, end in zip(curves.items(), LINES, ends, strict=False):
-            axes.plot(x, ys, color=colour, linewidth=1.8)
-            axes.annotate(
-                name, (x[-1], end), (6, 0), textcoords="offset points", va="center", color=colour, fontsize=9
-            )
+        for (name, y), colour in zip(curves.items(), LINES, strict=False):
+            axes.plot(x, y, color=colour, linewidth=1.8, label=name)
         axes.set_xlabel(what)
         axes.set_ylabel(unit)
         if logarithmic:
@@ -165,27 +160,19 @@ def lines(
         else:
             axes.set_xlim(x[0], x[-1])
             axes.set_ylim(0, 1.05 * (max(map(max, curves.values())) or 1))
+        if len(curves) > 1:
+            axes.legend(frameon=False, handlelength=0, handletextpad=0, labelcolor="linecolor")
         _mark(axes, marks or {})
 
     return drawn(draw)
 
 
-def _apart(ends: Sequence[float], most: float, logarithmic: bool) -> list[float]:
-    """Where names of curves are written: at their ends, moved up where two would touch."""
-    if logarithmic:
-        return list(ends)
-    placed = list(ends)
-    order = sorted(range(len(ends)), key=lambda i: ends[i])
-    for below, above in pairwise(order):
-        placed[above] = max(placed[above], placed[below] + 0.07 * most)
-    return placed
-
-
 def _mark(axes: "Axes", marks: Mapping[str, float]) -> None:
+    """Lines from the axis up, their labels above the plot, where nothing is drawn."""
     for i, (label, x) in enumerate(marks.items()):
         axes.axvline(x, color=DROPPED, linewidth=1, linestyle=(0, (4, 3)))
-        axes.annotate(label, (x, 0.97 - 0.08 * i), (4, 0), xycoords=("data", "axes fraction"),
-                      textcoords="offset points", va="top", color=DROPPED, fontsize=9)  # fmt: skip
+        axes.annotate(label, (x, 1 + 0.07 * i), xycoords=("data", "axes fraction"), ha="center", va="bottom",
+                      color=DROPPED, fontsize=9)  # fmt: skip
 
 
 def s_curve(found: dict[str, Any], bands: int, rows: int) -> Drawn:

@@ -361,3 +361,17 @@ def test_c_and_python_refuse_the_same_files(tmp_path, llmc_reader):
     # The Llama-3 style is read here, but not by llm.c's loader.
     path.write_bytes(file_of(tokens_of(20, "uint32")))
     assert llmc_reader(path, 1, 1, 1) == (1, "bad magic")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_split_is_one_dask_array_in_chunks(dtype, tmp_path, monkeypatch):
+    monkeypatch.setattr(llmc, "CHUNK", 7)
+    shards = [tokens_of(n, dtype) for n in (20, 7, 3)]
+    for i, tokens in enumerate(shards):
+        (tmp_path / llmc.shard_name("web", "train", i)).write_bytes(file_of(tokens))
+    read = llmc.read(tmp_path, "train")
+    assert read.dtype == dtype
+    assert read.chunks == ((7, 7, 6, 7, 3),)
+    np.testing.assert_array_equal(read.compute(), np.concatenate(shards))
+    with pytest.raises(UserError, match="no shard of the split 'val'"):
+        llmc.read(tmp_path, "val")
