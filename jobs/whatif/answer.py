@@ -20,13 +20,13 @@ SIDES = ("before", "after")
 TOPICS = ("alone", "only", "first")
 
 
-def answer(out: Path, change: Change, samples: int = 3) -> dict[str, Any]:
+def answer(out: str | Path, change: Change, samples: int = 3) -> dict[str, Any]:
     """What a change of thresholds would remove from a finished run.
 
     Parameters
     ----------
     out
-        The run's output folder.
+        The run's output folder, or its URL.
     change
         What is asked.
     samples
@@ -143,7 +143,7 @@ def _notes(counts: pd.DataFrame) -> list[str]:
 # ---------------------------------------------------------------- samples
 
 
-def _described(out: Path, sampled: pd.DataFrame, planned: Planned) -> list[dict[str, Any]]:
+def _described(out: str | Path, sampled: pd.DataFrame, planned: Planned) -> list[dict[str, Any]]:
     """Each document of the sample with its statistic, the threshold and the beginning of its text."""
     excerpts = _excerpts(out, sampled)
     described = []
@@ -166,7 +166,7 @@ def _described(out: Path, sampled: pd.DataFrame, planned: Planned) -> list[dict[
     return described
 
 
-def _excerpts(out: Path, sampled: pd.DataFrame) -> dict[tuple[str, str, int], str | None]:
+def _excerpts(out: str | Path, sampled: pd.DataFrame) -> dict[tuple[str, str, int], str | None]:
     """Beginnings of texts, read again; None where the source no longer has them."""
     texts = source_texts(out)
     excerpts: dict[tuple[str, str, int], str | None] = {}
