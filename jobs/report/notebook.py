@@ -83,8 +83,8 @@ def tokens(encoder: "Encoder", text: str) -> Html:
 
     ids, _ = encoder.encode(pa.array([text], pa.large_string()))
     parts, begun = list[str](), b""
-    for token in ids[:-1]:  # the last one ends the text
-        begun += encoder.decode_bytes([token])
+    for i in range(len(ids) - 1):  # the last one ends the text
+        begun += encoder.decode_bytes(ids[i : i + 1])
         try:
             parts.append(begun.decode())
         except UnicodeDecodeError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import dask
 import numpy as np
@@ -27,7 +27,12 @@ REMOVED = columns(
     bytes="int64",
 )
 # Which of two equal neighbours a value is put before, so that those on its left are below the threshold.
-_SIDES = {np.less: "left", np.less_equal: "right", np.greater: "right", np.greater_equal: "left"}
+_SIDES: Mapping[Any, Literal["left", "right"]] = {
+    np.less: "left",
+    np.less_equal: "right",
+    np.greater: "right",
+    np.greater_equal: "left",
+}
 
 
 class Curve(NamedTuple):
