@@ -72,7 +72,7 @@ def train(model: GPT, optimizer: torch.optim.Optimizer, loader: "BatchLoader", s
     for _, (x, y) in zip(range(steps), _endless(loader), strict=False):
         loss = _loss(model, loader, x, y)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         losses.append(loss.item())
     return losses
