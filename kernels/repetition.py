@@ -28,6 +28,8 @@ _WINDOWS = (16, 8)  # bytes to sieve the candidates by
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _KEY1, _KEY2 = np.uint64(0x1CAD21F72C81017C), np.uint64(0xDB979083E96DD4DE)
 _MASKS = np.array([2 ** (8 * min(size, 8)) - 1 for size in range(_WINDOW + 1)], np.uint64)
+_PLACES = 8  # for each candidate, or more: of 100 that occur once, 12 or fewer share a place with another
+ONCE, TWICE = 1, 3
 _at = np.uint64
 
 
@@ -45,8 +47,8 @@ class Grams(NamedTuple):
     identities: NDArray[np.int32]  # [s] a number for each segment, the same for equal ones
     candidates: NDArray[np.int32]  # [c] the segment at which a run begins
     prefixes: NDArray[np.int32]  # [c] a number for the run but its last segment
-    slots: NDArray[np.int32]  # [c] where the run is in the table
-    marks: NDArray[np.uint8]  # [c] whether a candidate is kept
+    slots: NDArray[np.int32]  # [c] where the run is in the table, or in `seen`
+    seen: NDArray[np.uint8]  # [k] of each place that hashes fall on: 0, ONCE or TWICE
 
 
 def new_table(most: int) -> Table:
@@ -61,7 +63,9 @@ def new_grams(longest: int) -> Grams:
     """Buffers for documents of up to so many bytes; what is not written to takes no memory."""
     most = min(longest, MOST_SEGMENTS + CHUNK) + 8  # segments that are left to compare
     identities, candidates, prefixes, slots = (np.empty(most, np.int32) for _ in range(4))
-    return Grams(new_table(most), identities, candidates, prefixes, slots, np.empty(most, np.uint8))
+    table = new_table(most)
+    seen = np.empty(_PLACES * len(table.keys) // 2, np.uint8)
+    return Grams(table, identities, candidates, prefixes, slots, seen)
 
 
 @kernel
@@ -139,10 +143,7 @@ def top_grams(segments, n, grams, tops):
 
     Of several that are equally frequent, the one that occurs first counts. Writes `tops` int64[3].
     """
-    n_candidates = max(n - 1, 0)
-    for i in range(n_candidates):
-        grams.candidates[_at(i)] = i
-        grams.prefixes[_at(i)] = grams.identities[_at(i)]
+    n_candidates = _sieve_pairs(grams, max(n - 1, 0))
     for level in range(len(TOP_GRAMS)):
         gram = TOP_GRAMS[level]
         _count_grams(grams, n_candidates, gram)
@@ -155,13 +156,50 @@ def top_grams(segments, n, grams, tops):
 
 
 @kernel
+def _sieve_pairs(grams, n_pairs):
+    """Make candidates of the runs of two that may occur twice; how many there are."""
+    shift, identities = _emptied(grams.seen, n_pairs), grams.identities
+    for i in range(n_pairs):
+        _note(grams, i, _pair(identities[_at(i)], identities[_at(i + 1)]), shift)
+    kept = 0
+    for i in range(n_pairs):
+        grams.candidates[_at(kept)], grams.prefixes[_at(kept)] = i, identities[_at(i)]
+        kept += grams.seen[_at(grams.slots[_at(i)])] == TWICE
+    return kept
+
+
+@inlined
+def _pair(prefix, last):
+    """A key, not 0, of two numbers."""
+    return np.uint64(((np.int64(prefix) << 32) | np.int64(last)) + 1)
+
+
+@kernel
+def _emptied(seen, n):
+    """Empty as many places as `n` hashes need; the shift that makes a place of a hash."""
+    size, shift = 16, 60
+    while size < _PLACES * n and size < len(seen):
+        size, shift = 2 * size, shift - 1
+    seen[:size] = 0
+    return shift
+
+
+@inlined
+def _note(grams, i, key, shift):
+    """Note that the hash of candidate i was met."""
+    place = np.int64((key * _SPREAD) >> np.uint64(shift))
+    grams.slots[_at(i)] = place
+    grams.seen[_at(place)] = (grams.seen[_at(place)] << 1 | ONCE) & TWICE
+
+
+@kernel
 def _count_grams(grams, n_candidates, gram):
     """Count each run, known by its prefix and its last segment."""
     table = grams.table
     shift = cleared(table, n_candidates)
     for i in range(n_candidates):
-        last = np.int64(grams.identities[_at(grams.candidates[_at(i)] + gram - 1)])
-        key = np.uint64(((np.int64(grams.prefixes[_at(i)]) << 32) | last) + 1)
+        last = grams.identities[_at(grams.candidates[_at(i)] + gram - 1)]
+        key = _pair(grams.prefixes[_at(i)], last)
         slot = slot_of(table, shift, key)
         table.values[slot] = 1 + (table.values[slot] if table.keys[slot] == key else 0)
         table.keys[slot] = key
@@ -210,31 +248,25 @@ def duplicate_grams(segments, n, grams, duplicates):
 
 @kernel
 def _sieve(segments, grams, n_candidates, window):
-    """Keep the candidates whose first `window` bytes occur twice, and those with a shorter run of five.
+    """Keep the candidates whose first `window` bytes occur twice, a few others, and those with a shorter run of five.
 
     Runs of five segments or more that are equal, and as long as the window, are equal in it. At the end
     of the document, what lies behind in the buffer does no harm: a run that reaches there is shorter.
     """
     joined, starts, _ = segments
-    table, candidates, marks = grams.table, grams.candidates, grams.marks
-    shift = cleared(table, n_candidates)
+    candidates, shift = grams.candidates, _emptied(grams.seen, n_candidates)
     for i in range(n_candidates):
-        first = candidates[_at(i)]
-        start = starts[_at(first)]
+        start = starts[_at(candidates[_at(i)])]
         low, high = load64(joined, start), np.uint64(0)
         if window > 8:
             high = load64(joined, start + 8)
-        key = multiply_fold(low ^ _KEY1, high ^ _KEY2) | np.uint64(1)
-        slot = slot_of(table, shift, key)
-        other = i if table.keys[slot] == np.uint64(0) else table.values[slot]
-        table.keys[slot], table.values[slot] = key, other
-        twice = np.uint8(other != i)
-        marks[_at(i)] = twice | np.uint8(starts[_at(first + _SHORTEST)] - start < window)
-        marks[_at(other)] |= twice
+        _note(grams, i, multiply_fold(low ^ _KEY1, high ^ _KEY2), shift)
     kept = 0
     for i in range(n_candidates):
-        candidates[_at(kept)] = candidates[_at(i)]
-        kept += marks[_at(i)]
+        first = candidates[_at(i)]
+        is_short = starts[_at(first + _SHORTEST)] - starts[_at(first)] < window
+        candidates[_at(kept)] = first
+        kept += is_short | (grams.seen[_at(grams.slots[_at(i)])] == TWICE)
     return kept
 
 
@@ -247,7 +279,7 @@ def _duplicate_characters(segments, n, grams, n_candidates, gram):
         first = grams.candidates[_at(i)]
         if first < position or first + gram > n:
             continue
-        key = hash_slice(joined, starts[_at(first)], starts[_at(first + gram)]) | np.uint64(1)
+        key = _hash_run(joined, starts[_at(first)], starts[_at(first + gram)])
         slot = slot_of(table, shift, key)
         if table.keys[slot] == key:
             total += characters[_at(first + gram)] - characters[_at(first)]
@@ -255,3 +287,16 @@ def _duplicate_characters(segments, n, grams, n_candidates, gram):
         else:
             table.keys[slot] = key
     return total
+
+
+@inlined
+def _hash_run(joined, start, end):
+    """Hash of a run's bytes, not 0, 16 at a time; reads as many behind them at most."""
+    value = np.uint64(end - start)
+    while end - start > _WINDOW:
+        value = multiply_fold(load64(joined, start) ^ _KEY1 ^ value, load64(joined, start + 8) ^ _KEY2)
+        start += _WINDOW
+    size = end - start
+    low = load64(joined, start) & _MASKS[_at(size)]
+    high = load64(joined, start + 8) & _MASKS[_at(max(size - 8, 0))]
+    return multiply_fold(low ^ _KEY1 ^ value, high ^ _KEY2) | np.uint64(1)
