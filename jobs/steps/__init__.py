@@ -233,11 +233,10 @@ def _unblocked(begun: Documents, source: "Source") -> Documents:
 def _extracted(begun: Documents, batch: sources.Batch, source: "Source") -> Documents:
     """Pages that are still there get their text; that of a column is UTF-8, whatever the page declares."""
     rows = np.flatnonzero(begun.alive)
-    chosen = pa.array(rows)
     if batch.content is not None:
-        content, kinds = batch.content.take(chosen), batch.columns["content_type"].take(chosen)
+        content, kinds = _of_rows(batch.content, rows), _of_rows(batch.columns["content_type"], rows)
     else:
-        content = begun.text.take(chosen).cast(pa.large_binary())
+        content = _of_rows(begun.text, rows).cast(pa.large_binary())
         kinds = pa.repeat(_text("text/html; charset=utf-8"), len(rows))
     found = extraction.extract(content, kinds, source.extraction)
     d = len(batch)
@@ -250,7 +249,7 @@ def _identified(begun: Documents, source: "Source") -> Documents:
     """Language and score of every document that has a text, whether it is kept or not."""
     rows = np.flatnonzero(begun.alive)
     settings = source.language
-    codes, scores = language.identify(begun.text.take(pa.array(rows)), settings)
+    codes, scores = language.identify(_of_rows(begun.text, rows), settings)
     fate = language.fates(codes, scores, settings)
     d = len(begun.fate)
     columns = {
@@ -265,7 +264,7 @@ def _judged(begun: Documents, source: "Source") -> Documents:
     rows = np.flatnonzero(begun.alive)
     languages = begun.columns.get("language")
     found = quality.filtered(
-        begun.text.take(pa.array(rows)), source.quality, languages and languages.take(pa.array(rows))
+        _of_rows(begun.text, rows), source.quality, languages and _of_rows(languages, rows)
     )
     d = len(begun.fate)
     measured = zip(found.statistics.schema.names, found.statistics.columns, strict=True)
@@ -279,7 +278,7 @@ def _judged(begun: Documents, source: "Source") -> Documents:
 def _classified(begun: Documents, settings: "Classifier") -> Documents:
     """Score of every document that got so far, earlier classifiers included; those outside the bounds go no further."""
     rows = np.flatnonzero(begun.alive)
-    found, fate = classifiers.classified(begun.text.take(pa.array(rows)), settings)
+    found, fate = classifiers.classified(_of_rows(begun.text, rows), settings)
     d = len(begun.fate)
     columns = {name: _spread(column, rows, d) for name, column in found.items()}
     return replace(begun, columns={**begun.columns, **columns}).dropped(_spread(fate, rows, d))
@@ -289,9 +288,8 @@ def _without_repeats(begun: Documents, source: "Source") -> Documents:
     """Without passages that stay elsewhere; a document that is dropped for what is left keeps its text."""
     assert source.repeats is not None
     rows = np.flatnonzero(begun.alive)
-    chosen = pa.array(rows)
     found = repeated_passages.without(
-        begun.text.take(chosen), begun.doc_ids[rows], source.repeated_passages, source.repeats
+        _of_rows(begun.text, rows), begun.doc_ids[rows], source.repeated_passages, source.repeats
     )
     d = len(begun.fate)
     columns = {name: _spread(pa.array(values), rows, d) for name, values in found.columns.items()}
@@ -304,7 +302,7 @@ def _without_repeats(begun: Documents, source: "Source") -> Documents:
 def _cleaned(begun: Documents, source: "Source") -> Documents:
     """Without the personal data of every document that got so far; counts by kind."""
     rows = np.flatnonzero(begun.alive)
-    found = personal_data.cleaned(begun.text.take(pa.array(rows)), source.personal_data)
+    found = personal_data.cleaned(_of_rows(begun.text, rows), source.personal_data)
     d = len(begun.fate)
     columns = {name: _spread(column, rows, d) for name, column in found.counts.items()}
     text = pc.coalesce(_spread(found.text, rows, d), begun.text)
@@ -316,7 +314,7 @@ def _cleaned(begun: Documents, source: "Source") -> Documents:
 def _decontaminated(begun: Documents, source: "Source") -> Documents:
     """N-grams of evaluation sets in every document that got so far."""
     rows = np.flatnonzero(begun.alive)
-    found = contamination.checked(begun.text.take(pa.array(rows)), source.contamination)
+    found = contamination.checked(_of_rows(begun.text, rows), source.contamination)
     d = len(begun.fate)
     matches = found.matches.set_column(0, "row", pa.array(rows[found.matches["row"].to_numpy()]))
     text = pc.coalesce(_spread(found.text, rows, d), begun.text)
@@ -332,11 +330,18 @@ def _languages(here: Documents, source: "Source") -> pa.Array | None:
 
 def _spread(values: pa.Array, rows: np.ndarray, d: int) -> pa.Array:
     """Values of some rows as those of all d, null elsewhere."""
+    if len(rows) == d:
+        return values
     places = np.zeros(d, np.int64)
     places[rows] = np.arange(len(rows))
     absent = np.ones(d, bool)
     absent[rows] = False
     return values.take(pa.array(places, mask=absent))
+
+
+def _of_rows(values: pa.Array, rows: np.ndarray) -> pa.Array:
+    """Values of some rows; without a copy where they are all."""
+    return values if len(rows) == len(values) else values.take(pa.array(rows))
 
 
 def _where(mask: np.ndarray, fate: str) -> pa.StringArray:
