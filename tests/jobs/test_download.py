@@ -321,7 +321,7 @@ def test_no_crawl_column(run, server, tmp_path):
 # ---------------------------------------------------------------- bytes
 
 
-@pytest.mark.parametrize("columns", [None, {"text", "dump"}, {"id", "score"}], ids=str)
+@pytest.mark.parametrize("columns", [None, {"text", "dump"}, {"id", "score"}])
 def test_only_the_wanted_bytes_are_fetched(run, server, data, tmp_path, columns):
     chosen = ["--columns", ",".join(sorted(columns))] if columns else []
     done = run(*urls(server), "--every", 4, *chosen, "--output", tmp_path / "out")

@@ -84,6 +84,8 @@ def zstd(content: bytes) -> bytes:
 
 
 SKIPPED_FRAME = b"\x53\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"table"
+gzipped = functools.partial(gzip.compress, mtime=0)  # the same bytes, and so names of tests, at any time
+
 EMPTY_FRAME = bytes.fromhex("28b52ffd2000010000")
 CHECKED_FRAME = bytes.fromhex("28b52ffd0458bd0000887b2274657874223a2261227d0a62227d0a010050cc2f8275550f")
 Piece = tuple[bytes, bytes]  # compressed, and as it was
@@ -530,18 +532,18 @@ def test_one_long_member_is_read_up_to_the_cut(tmp_path, suffix, share):
 @pytest.mark.parametrize(
     ("content", "texts", "error"),
     [
-        (gzip.compress(lines_of(2)[1]) + bytes(70), ["document 1 "], None),
-        (gzip.compress(lines_of(2)[1]) + bytes(70) + gzip.compress(b'{"text": "b"}'), ["document 1 ", "b"], None),
-        (gzip.compress(b'{"text": "a"}') + b"garbage", [], "its gzip member at byte 33 cannot be decompressed"),
-        (gzip.compress(b'{"text": "a"}\n') + b"garbage", ["a"], "its gzip member at byte 34 cannot be decompressed"),
-        (gzip.compress(b'{"text": "a"}\n')[:-8] + bytes(8), ["a"], "its gzip member at byte 0 cannot be decompressed"),
+        (gzipped(lines_of(2)[1]) + bytes(70), ["document 1 "], None),
+        (gzipped(lines_of(2)[1]) + bytes(70) + gzipped(b'{"text": "b"}'), ["document 1 ", "b"], None),
+        (gzipped(b'{"text": "a"}') + b"garbage", [], "its gzip member at byte 33 cannot be decompressed"),
+        (gzipped(b'{"text": "a"}\n') + b"garbage", ["a"], "its gzip member at byte 34 cannot be decompressed"),
+        (gzipped(b'{"text": "a"}\n')[:-8] + bytes(8), ["a"], "its gzip member at byte 0 cannot be decompressed"),
         (zstd(b'{"text": "a"}\n') + b"garbage", ["a"], "it is no Zstandard from byte 23 on; what follows is lost"),
         (zstd(b'{"text": "a"}\n') + SKIPPED_FRAME[:9], ["a"], "it is truncated: its Zstandard frame at byte 23 has no"),
         (CHECKED_FRAME, ["a", "b"], None),
         (CHECKED_FRAME[:-1] + b"?", ["a", "b"], "its Zstandard frame at byte 0 cannot be decompressed"),
         (CHECKED_FRAME[:-2], ["a", "b"], "it is truncated: its Zstandard frame at byte 0 has no end"),
         (SKIPPED_FRAME + EMPTY_FRAME + zstd(b'{"text": "a"}'), ["a"], None),
-        (gzip.compress(b"") + gzip.compress(b'{"text": "a"}') + gzip.compress(b""), ["a"], None),
+        (gzipped(b"") + gzipped(b'{"text": "a"}') + gzipped(b""), ["a"], None),
     ],
 )  # fmt: skip
 def test_what_follows_a_member_or_frame(tmp_path, content, texts, error):
@@ -556,7 +558,7 @@ def test_what_follows_a_member_or_frame(tmp_path, content, texts, error):
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (gzip.compress(b"{}")[:10], "it is truncated: its gzip member at byte 0 has no end"),
+        (gzipped(b"{}")[:10], "it is truncated: its gzip member at byte 0 has no end"),
         (b"\x1f\x8b no gzip", "its gzip member at byte 0 cannot be decompressed ("),
         (
             zstd(b"{}")[:6],
@@ -620,7 +622,7 @@ def test_what_cannot_be_split_is_said_once_for_a_source(tmp_path, compress):
 
 
 @pytest.mark.parametrize(
-    "content", [b"\n \r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", gzip.compress(b""), EMPTY_FRAME]
+    "content", [b"\n \r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n", gzipped(b""), EMPTY_FRAME]
 )
 def test_no_records(tmp_path, content):
     (tmp_path / "a.jsonl").write_bytes(content)
