@@ -100,6 +100,13 @@ def run_parser(
         metavar="N",
         help="unreadable files that do not fail the run (default: 0)",
     )
+    add(
+        "--performance-reports",
+        type=float,
+        default=10.0,
+        metavar="SECONDS",
+        help="keep Dask's performance report of each job that takes so long; inf: of none (default: 10)",
+    )
     loudness = parser.add_mutually_exclusive_group()
     loudness.add_argument(
         "--quiet", action="store_true", help="print what is wrong and the result, and nothing else"

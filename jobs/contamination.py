@@ -119,7 +119,7 @@ def contamination(
             dtype=figures["shards"]["dtype"],
             settings=settings,
             meta=_nothing(),
-            label="contamination",
+            label="look for evaluation items",
         )
         with console.job("contamination", len(paths), "splits") as meter:
             found = gather(client, graph, meter)

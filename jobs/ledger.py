@@ -192,7 +192,7 @@ def read(out: str | Path, columns: list[str] | None = None) -> "dd.DataFrame":
     if unknown := [name for name in wanted if name not in schema.names]:
         raise UserError(f"the ledger of {out} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
     meta = frame(schema.empty_table().select(wanted))
-    return dd.from_map(_read_file, paths, columns=wanted, meta=meta, label="read-ledger")
+    return dd.from_map(_read_file, paths, columns=wanted, meta=meta, label="read the ledger")
 
 
 def _read_file(path: Path, columns: list[str]) -> "pd.DataFrame":

@@ -93,7 +93,15 @@ def prepare(options: argparse.Namespace) -> "Run":
     out = reached(options.output or Path("out") / stem)
     level: Level = "quiet" if options.quiet else "verbose" if options.verbose else "normal"
     console = Console(level=level, log_format=options.log_format)
-    run = Run(resolved, out, console, options.scheduler, options.workers, options.memory_limit)
+    run = Run(
+        resolved,
+        out,
+        console,
+        options.scheduler,
+        options.workers,
+        options.memory_limit,
+        options.performance_reports,
+    )
     run.refuse_contradictions()
     return run
 
@@ -101,6 +109,7 @@ def prepare(options: argparse.Namespace) -> "Run":
 def refuse_foreign_output(out: Path) -> None:
     """Refuse a folder that holds what no run wrote: a job removes what it does not know from its folder."""
     from jobs.runtime.checkpoint import LOCK, MANIFEST
+    from jobs.runtime.performance import FOLDER
 
     if out.exists() and not out.is_dir():
         raise UserError(f"--output {out} is a file; give a new or empty folder")
@@ -111,7 +120,7 @@ def refuse_foreign_output(out: Path) -> None:
         raise UserError(
             f"--output {out} was not made by a run, and has a {in_the_way[0]} that a run would replace; choose another"
         )
-    foreign = [name for name in present if name not in (*JOBS, MANIFEST) and not name.startswith(".")]
+    foreign = [name for name in present if name not in (*JOBS, FOLDER, MANIFEST) and not name.startswith(".")]
     if foreign:
         raise UserError(
             f"--output {out} holds {foreign[0]!r}, which no run wrote; move it away, or give a new or empty folder"
@@ -120,32 +129,38 @@ def refuse_foreign_output(out: Path) -> None:
 
 def run_jobs(run: "Run", until: str | None) -> list[str]:
     """Do what is not done, in order; return the names of the jobs that had work."""
-    from jobs.runtime import cost, folders
+    from jobs.runtime import cost, folders, performance
     from jobs.runtime.checkpoint import MANIFEST, remove_asides
+    from jobs.runtime.outlook import Outlook
 
     remove_asides(run.out)
     run.console.line(f"output           {run.out}")
     say_banding(run)
     did: list[str] = []
     jobs = jobs_of(run)
+    outlook = Outlook([name for name, _ in jobs], splits=lambda: len(run.splits))
+    run.console.run_seconds_left = outlook.seconds_left if until is None else lambda meter: None
     for number, (name, module) in enumerate(jobs, 1):
         run.console.place = f"{number}/{len(jobs)}"
+        outlook.begin(name)
         if name == "inventory":  # the first after the corpus is there
             run.refuse_impossible_sizes()
         run.fingerprints[name] = module.job_fingerprint(run)
         checkpoint = run.checkpoint(name)
-        if checkpoint.manifest() is None:
+        manifest = checkpoint.manifest()
+        if manifest is None:
             folders.remove([run.out / MANIFEST])  # no finished run from here on until the end
             try:
-                with cost.measured(run) as spent:
+                with cost.measured(run) as spent, performance.reported(run, name):
                     figures = module.run(run, checkpoint)
             except KeyboardInterrupt:
                 say_what_stays(run, name, number - 1)
                 raise
-            checkpoint.commit(figures, spent)
+            manifest = checkpoint.commit(figures, spent)
             did.append(name)
         else:
             run.console.detail(f"{name:<16} done before, under fingerprint {run.fingerprints[name]}")
+        outlook.end(name, (manifest["cost"] or {}).get("seconds", 0.0))
         if name == until:
             break
     if until is None:
@@ -209,6 +224,7 @@ def jobs_of(run: "Run") -> list[tuple[str, ModuleType]]:
 def conclude(run: "Run", did: list[str], seconds: float) -> int:
     """Verify the output, print the table and say where it lies; the exit status says whether all is well."""
     from jobs import report, verify
+    from jobs.report import cost as costs
     from jobs.runtime import cost
     from jobs.runtime.console import counted
 
@@ -216,7 +232,9 @@ def conclude(run: "Run", did: list[str], seconds: float) -> int:
         run.console.line("nothing to do: every job was done before with these settings")
     problems = verify.verify(run.out, run.console)
     report.print_table(run.console, run.figures("report"))
-    cost.print_table(run.console, {name: run.checkpoint(name).manifest() or {} for name, _ in jobs_of(run)})
+    manifests = {name: run.checkpoint(name).manifest() or {} for name, _ in jobs_of(run)}
+    cost.print_table(run.console, manifests)
+    costs.write(run.out, manifests)
     bad, allowed = run.bad_files(), run.config.allow_bad_files
     run.console.line()
     for path, reason in bad.items():
@@ -283,8 +301,9 @@ def said_once(config: "Config") -> dict[str, Any]:
 def clear(out: Path) -> None:
     """Remove the folders of our jobs, and nothing else."""
     from jobs.runtime.folders import remove_folder
+    from jobs.runtime.performance import FOLDER
 
-    for name in JOBS:
+    for name in (*JOBS, FOLDER):
         remove_folder(out / name)
 
 

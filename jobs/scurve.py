@@ -19,7 +19,7 @@ import pandas as pd
 from jobs import ledger
 from jobs.cli import guarded
 from jobs.runtime import checkpoint, fingerprint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 from jobs.runtime.console import Console
 from kernels import bands, minhash, permutation, shingles, words
 
@@ -233,7 +233,7 @@ def measure(run: "Run", documents: int, experiment: Experiment, folder: Path) ->
         groups = [chosen[i : i + DOCUMENTS_IN_A_GROUP] for i in range(0, len(chosen), DOCUMENTS_IN_A_GROUP)]
         scattered = run.client.scatter(groups, hash=False)
         words_everywhere = run.client.scatter([vocabulary], broadcast=True, hash=False)[0]
-        measured = dask.delayed(measure_group, pure=False)
+        measured = dask.delayed(Named("flag altered copies", measure_group), pure=False)
         parts = [measured(group, experiment, words_everywhere) for group in scattered]
         graph = dd.from_delayed(parts, meta=PAIRS, verify_meta=False)
         with run.console.job(NAME, len(groups), "groups", documents=len(chosen)) as meter:

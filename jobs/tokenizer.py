@@ -186,7 +186,7 @@ def draw_sample(run: "Run") -> tuple[pd.DataFrame, bool]:
         share=share,
         seed=settings.seed,
         meta=SAMPLED,
-        label="sample",
+        label="sample texts",
     )
     with run.console.job("sample", len(chosen), "blocks") as meter:
         drawn = gather(run.client, graph, meter, resources=run.resources).sort_values(

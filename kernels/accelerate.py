@@ -9,6 +9,7 @@ yesterday's callee.
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,6 +41,21 @@ def _cache_dir() -> str:
 
 if not numba.config.CACHE_DIR:
     numba.config.CACHE_DIR = _cache_dir()
+
+
+def compiled() -> int:
+    """How many kernels the cache holds."""
+    return len(_indices())
+
+
+def seconds_since_compiled() -> float:
+    """Since a kernel was last added to the cache; 0 where it is empty, as while the first is compiled."""
+    now = time.time()
+    return now - max((path.stat().st_mtime for path in _indices()), default=now)
+
+
+def _indices() -> list[Path]:
+    return list(Path(numba.config.CACHE_DIR).rglob("*.nbi"))
 
 
 def kernel(function: F) -> F:

@@ -19,7 +19,7 @@ from jobs.pipeline.order import Decisions, Ranges, decisions
 from jobs.pipeline.paths import SplitPaths
 from jobs.pipeline.validation import ranges
 from jobs.runtime import checkpoint, fingerprint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 
 if TYPE_CHECKING:
     from jobs.runtime.context import Run
@@ -150,10 +150,15 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     counts = run.figures("annotate")["documents_of_splits"]
     parts = -(-sum(counts) // ledger.ROWS_PER_FILE)
     frame = dd.from_map(
-        places, range(len(order.numbers)), order=order, ends=ends, meta=PLACES, label="places"
+        places,
+        range(len(order.numbers)),
+        order=order,
+        ends=ends,
+        meta=PLACES,
+        label="place documents in shards",
     )
     graph = frame.shuffle("part", npartitions=max(parts, 1)).map_partitions(
-        write_files,
+        Named("write the ledger", write_files),
         folder=job.folder,
         splits=run.annotated,
         first_rows=[int(n) for n in np.cumsum(counts) - counts],

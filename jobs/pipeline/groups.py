@@ -24,7 +24,7 @@ from jobs.mixture.allotment import Sizes, plan
 from jobs.mixture.groups import FOLDER
 from jobs.pipeline.streams import Stream, streams
 from jobs.runtime import checkpoint, fingerprint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 from jobs.settings.mixture import NULL, OTHER, Mixture, bucket_names
 from kernels import packing
 
@@ -180,10 +180,15 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
     plan(settings, sizes)  # what cannot be met is said before anything is written
     stream = streams(run)[ledger.TRAIN]
     files = file_names(counts, labels, run.config.shards.name)
-    rows = dd.from_map(members, paths, labels=labels, meta=MEMBERS, label="groups")
+    rows = dd.from_map(members, paths, labels=labels, meta=MEMBERS, label="read groups")
     parts = counts["shard"].nunique()
     graph = rows.shuffle("shard", npartitions=parts).map_partitions(
-        write_groups, stream=stream, files=files, folder=job.folder, fingerprint=job.fingerprint, meta=COUNTS
+        Named("write groups", write_groups),
+        stream=stream,
+        files=files,
+        folder=job.folder,
+        fingerprint=job.fingerprint,
+        meta=COUNTS,
     )
     with run.console.job(NAME, parts, "shards") as meter:
         written = gather(run.client, graph, meter, counted=())
@@ -210,7 +215,7 @@ def counted(run: "Run", labels: Labels) -> pd.DataFrame:
     import dask.dataframe as dd
 
     paths = ledger.files(run.out)
-    graph = dd.from_map(count_members, paths, labels=labels, meta=COUNTS, label="count-groups")
+    graph = dd.from_map(count_members, paths, labels=labels, meta=COUNTS, label="count groups")
     with run.console.job(NAME, len(paths), "files counted") as meter:
         found = gather(run.client, graph, meter, counted=())
     return found.groupby(KEY, as_index=False).sum()

@@ -22,7 +22,7 @@ from jobs.pipeline.duplicates.dropped import REPEATED, Dropped, find
 from jobs.pipeline.duplicates.near import Clusters
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, fingerprint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 from kernels import permutation
 
 if TYPE_CHECKING:
@@ -240,10 +240,10 @@ def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
         seed=run.config.order.seed,
         decisions=decisions(run),
         meta=ROWS,
-        label="decide-fates",
+        label="decide fates",
     )
     graph = rows.shuffle("range", npartitions=ranges).map_partitions(
-        write_ranges, folder=job.folder, meta=SUMMARY
+        Named("order documents", write_ranges), folder=job.folder, meta=SUMMARY
     )
     with run.console.job(NAME, ranges, "ranges", **run.totals()) as meter:
         summary = gather(run.client, graph, meter, counted=()).sort_values("range")

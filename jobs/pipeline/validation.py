@@ -329,7 +329,7 @@ def _looked_for(
         coder=run.encoder,
         dtype=run.dtype,
     )
-    graph = dd.from_map(search, run.annotated, of=of, meta=FOUND, label="search-validation")
+    graph = dd.from_map(search, run.annotated, of=of, meta=FOUND, label="look for validation text")
     with run.console.job(NAME, len(run.annotated), "splits", **run.totals()) as meter:
         found = gather(run.client, graph, meter)["ngram"].to_numpy()
     folders.remove(files)

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from jobs import ledger
 from jobs.pipeline import contamination
 from jobs.pipeline.validation import ranges
-from jobs.report import balance, chains, examples, page, parts, passages
+from jobs.report import balance, chains, examples, origins, page, parts, passages
 from jobs.report import rows as row_policies
 from jobs.runtime import checkpoint, fingerprint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 from jobs.runtime.console import Console
 from kernels import packing, permutation, shingles
 
@@ -552,7 +552,7 @@ def job_fingerprint(run: "Run") -> str:
         run.config.length.model_dump(),
         run.config.keep.model_dump(),
         run.config.near_duplicates.model_dump(exclude={"tree_edges"}),
-        fingerprint.versions("matplotlib", "jinja2"),
+        fingerprint.versions("matplotlib", "jinja2", "pyarrow"),
         row_length(run),
     ]
     return fingerprint.fingerprint(__name__, settings=settings, upstream=upstream)
@@ -571,6 +571,7 @@ class Counted(NamedTuple):
     unlike: pd.DataFrame
     personal: pd.DataFrame
     pairs: pd.DataFrame
+    origins: dict[str, Any] | None
     documents: dict[str, list[dict[str, Any]]]
 
 
@@ -580,7 +581,7 @@ def count(run: "Run") -> Counted:
     earlier = [ledger.KEPT_IN] if run.config.against else []
     frame = ledger.read(run.out, [*IDENTITIES, *LABELS, *MEASURES, *earlier])
     kinds = [name for name, _ in ledger.extra_columns(run.sources) if name in dict(ledger.PERSONAL_DATA)]
-    with run.console.job(NAME, 6 * frame.npartitions, "tables", **run.totals()) as meter:
+    with run.console.job(NAME, 7 * frame.npartitions, "tables", **run.totals()) as meter:
 
         def table(graph: "dd.DataFrame", **options: Any) -> pd.DataFrame:
             return gather(run.client, graph, meter, **options)
@@ -589,18 +590,21 @@ def count(run: "Run") -> Counted:
         clustered = frame.map_partitions(members, meta=MEMBERS).shuffle(
             "cluster", npartitions=frame.npartitions
         )
-        sizes = table(clustered.map_partitions(cluster_sizes, meta=CLUSTERS))
+        sizes = table(clustered.map_partitions(Named("measure clusters", cluster_sizes), meta=CLUSTERS))
         filters = balance.rules(tallied[tallied["topic"] == "fate"], run.sources)
         unlike = table(balance.out_of_proportion(ledger.read(run.out, balance.COLUMNS), filters))
         personal = ledger.read(run.out, ["source", *kinds])
         personal = table(personal.map_partitions(personal_data_counts, meta=PERSONAL_DATA))
+        by = origins.named_by(tallied)
+        reach = table(origins.graph(frame, by)) if by else origins.COUNTS
         pairs = table(frame.map_partitions(sampled_pairs, pairs=settings.pairs, meta=PAIRS))
         looked_at = ledger.read(run.out, examples.COLUMNS).map_partitions(
             examples.sampled, of_each=settings.examples, meta=examples.SAMPLED
         )
         documents = examples.sampled(table(looked_at, counted=()), settings.examples)
     shown = examples.with_excerpts(documents, run.texts)
-    return Counted(tallied, sizes, unlike, personal, _smallest(pairs, settings.pairs), shown)
+    alike = _smallest(pairs, settings.pairs)
+    return Counted(tallied, sizes, unlike, personal, alike, origins.figures(reach, by or ""), shown)
 
 
 def run(run: "Run", job: checkpoint.Checkpoint) -> dict[str, Any]:
@@ -647,6 +651,7 @@ def figures(
         "bytes_per_token": _share(encoded["n_bytes"], encoded["n_tokens"]),
         "tokenizer": run.figures("tokenizer"),
         "duplicates": {"keep": config.keep.model_dump(mode="json"), "warnings": warned},
+        "duplicates_by_origin": counted.origins,
         "against": against_earlier(run),
         "url_duplicates": equal_duplicates(run, "url_duplicates", steps, ledger.URL_DUPLICATE),
         "exact_duplicates": equal_duplicates(run, "exact_duplicates", steps, ledger.EXACT_DUPLICATE),

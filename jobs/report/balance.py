@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs import ledger
-from jobs.runtime.compute import columns
+from jobs.runtime.compute import Named, columns
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -89,7 +89,7 @@ def rules(tallied: pd.DataFrame, sources: Sequence["Source"]) -> list[Rule]:
 def out_of_proportion(frame: "dd.DataFrame", found: Sequence[Rule]) -> "dd.DataFrame":
     """Groups of the ledger that a rule keeps out of proportion, counted file by file and joined by name."""
     grouped = frame.map_partitions(groups, meta=GROUPS).shuffle("name", npartitions=frame.npartitions)
-    return grouped.map_partitions(unlike, found, meta=UNLIKE)
+    return grouped.map_partitions(Named("compare shares kept", unlike), found, meta=UNLIKE)
 
 
 def groups(frame: pd.DataFrame) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from jobs.pipeline.duplicates import verification
 from jobs.pipeline.duplicates.dropped import find
 from jobs.report import examples
 from jobs.runtime import checkpoint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 
 if TYPE_CHECKING:
     from jobs.runtime.context import Run
@@ -181,16 +181,25 @@ def looked_into(run: "Run", folder: Path) -> dict[str, Any] | None:
     compare = verification.BySignature(tuple(run.annotated), starts)
     linked = Linked(compare, settings.rows, settings.threshold if settings.verify == "signature" else None)
     with run.console.job("clusters", 4 * len(files), "tables") as meter:
-        kept = gather(run.client, dd.from_map(kept_documents, files, meta=KEPT, label="kept"), meter)
+        kept = gather(
+            run.client, dd.from_map(kept_documents, files, meta=KEPT, label="find kept documents"), meter
+        )
         kept = kept.sort_values("doc_id")
         with checkpoint.written(folder / KEPT_PLACES) as file:
             checkpoint.save_array(
                 file, np.stack([kept["doc_id"].to_numpy(np.uint64), kept["place"].to_numpy(np.uint64)])
             )
         removed = dd.from_map(
-            removed_documents, files, kept=folder / KEPT_PLACES, linked=linked, meta=REMOVED, label="removed"
+            removed_documents,
+            files,
+            kept=folder / KEPT_PLACES,
+            linked=linked,
+            meta=REMOVED,
+            label="compare with the kept",
         )
-        whole = removed.shuffle("cluster", npartitions=len(files)).map_partitions(summarised, meta=SUMMARY)
+        whole = removed.shuffle("cluster", npartitions=len(files)).map_partitions(
+            Named("look into clusters", summarised), meta=SUMMARY
+        )
         summary = gather(run.client, whole, meter)
         folders.remove([folder / KEPT_PLACES])
         shown = chosen(summary[summary["topic"] == "cluster"])

@@ -21,7 +21,7 @@ from jobs.report.again import readable
 from jobs.report.examples import excerpt, read_texts
 from jobs.runtime import checkpoint, folders
 from jobs.runtime.checkpoint import MANIFEST
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 from jobs.runtime.console import Console, Meter
 from kernels import permutation
 
@@ -143,7 +143,7 @@ def compare(a: Finished, b: Finished, samples: int, client: "Client", console: C
         ledger.read(one.out, list(FATES)).map_partitions(coded, fates=fates, meta=FATES) for one in (a, b)
     ]
     joined = sides[0].merge(sides[1], on="doc_id", how="outer", suffixes=("_a", "_b"))
-    graph = joined.map_partitions(moves, samples=samples, meta=MOVES)
+    graph = joined.map_partitions(Named("compare fates", moves), samples=samples, meta=MOVES)
     files = [len(ledger.files(one.out)) for one in (a, b)]
     with console.job("compare", graph.npartitions + sum(files), "partitions") as meter:
         found = gather(client, graph, meter, counted=())

@@ -22,38 +22,23 @@ MOST_MOVES = 20  # in the terminal and in the plot
 
 
 def write(folder: Path, found: dict[str, Any], examples: dict[str, list[dict[str, Any]]]) -> None:
-    """Write the page, its tables as CSV, its plot as PNG and SVG, and all figures as JSON."""
+    """Write the page, its tables as CSV and Parquet, its plot as PNG and SVG, and all figures as JSON."""
     shown = sections(found, examples)
     with checkpoint.written(folder / page.FILE) as file:
         file.write(rendered(found, shown).encode())
-    for section in shown:
-        for table in section.tables:
-            with checkpoint.written(folder / f"{table.name}.csv") as file:
-                file.write(page.as_csv(table).encode())
-        for plot in section.plots:
-            for suffix, drawn in plot.files.items():
-                with checkpoint.written(folder / f"{plot.name}.{suffix}") as file:
-                    file.write(drawn)
+    page.write_files(folder, shown)
     checkpoint.write_json(folder / FILE, found)
 
 
 def rendered(found: dict[str, Any], shown: Sequence[Section]) -> str:
     """The page as text; whatever documents hold is escaped."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(page.TEMPLATE.parent),
-        autoescape=True,
-        trim_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template(TEMPLATE).render(
+    return page.from_template(
+        TEMPLATE,
         title="{1} beside {0}".format(*(name.rpartition("/")[2] for name in found["names"])),
         headline=headline(found),
         remarks=remarks(found),
         sections=shown,
         cells=cells,
-        most_rows=page.MOST_ROWS,
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import ListedColormap
     from matplotlib.figure import Figure
 
 INK, KEPT, DROPPED, PALE = "#24292f", "#1f6fb4", "#c2571a", "#8a929c"
@@ -65,6 +66,13 @@ def drawn(draw: Callable[["Axes"], None], height: float = 3.4) -> Drawn:
             png=_saved(figure, "png", {"Software": None}, facecolor="white"),
             svg=_saved(figure, "svg", {"Date": None}, transparent=True),
         )
+
+
+def plain(colour: str) -> "ListedColormap":
+    """A colour map of one colour, whose opacity says how much."""
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([colour])
 
 
 def _saved(figure: "Figure", suffix: str, metadata: dict[str, Any], **options: Any) -> bytes:

@@ -60,7 +60,9 @@ def policies(run: "Run", length: int) -> dict[str, Any]:
     stream = streams(run).get(ledger.TRAIN)
     if stream is None:  # validation took all
         return {"length": length, "policies": {}}
-    graph = dd.from_map(count_rows, stream.shards, stream=stream, length=length, meta=COUNTS, label="rows")
+    graph = dd.from_map(
+        count_rows, stream.shards, stream=stream, length=length, meta=COUNTS, label="pack rows"
+    )
     with run.console.job("rows", len(stream.shards), "shards") as meter:
         counted = gather(run.client, graph, meter, counted=())
     totals = counted.groupby("policy", sort=False).sum()

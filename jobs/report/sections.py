@@ -5,7 +5,7 @@ from typing import Any
 
 from jobs import ledger
 from jobs.pipeline.contamination import boilerplate
-from jobs.report import balance, chains, clean, mixture, plots
+from jobs.report import balance, chains, clean, mixture, origins, plots
 from jobs.report.parts import Pair, Plot, Section, Table, percent, share
 
 # What a course text on data pipelines states, from FineWeb's paper: the share of documents that each step drops.
@@ -315,12 +315,14 @@ def duplicates(content: dict[str, Any], pairs: Sequence[Pair]) -> Section:
     )
     if said := chains.sentence(near["chains"]):
         text += f" {said}: see the clusters below."
+    reach = content["duplicates_by_origin"]
     return Section(
         "duplicates",
         "Duplicates",
         text,
-        drawn if sizes else [],
+        [*(drawn if sizes else []), *([origins.heat_map(reach)] if reach else [])],
         [
+            *([origins.table(reach)] if reach else []),
             Table(
                 "duplicates",
                 "Equal URLs and texts: removed, and what each scope would remove",

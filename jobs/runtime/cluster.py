@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +15,13 @@ import dask
 import dask.utils
 
 from jobs.errors import UserError
+from kernels import accelerate
 
 if TYPE_CHECKING:
     from distributed import Client
 
 DASHBOARD_PORT = 8787
+COMPILING = 30.0  # seconds after the last compiled kernel in which another one probably is
 
 
 def configuration_file() -> Path:
@@ -36,9 +38,14 @@ def configure() -> None:
 
 @contextlib.contextmanager
 def connected(
-    scheduler: str | None = None, workers: int | None = None, memory_limit: str = "auto"
+    scheduler: str | None = None,
+    workers: int | None = None,
+    memory_limit: str = "auto",
+    there: Callable[["Client"], None] = lambda client: None,
 ) -> Iterator["Client"]:
     """A client of the scheduler at an address, or of a LocalCluster of single-threaded worker processes.
+
+    `there` is called when the cluster is there, before its workers compile or load the kernels.
 
     Raises
     ------
@@ -77,8 +84,15 @@ def connected(
                 raise UserError(
                     f"no Dask scheduler answers at {scheduler} ({type(error).__name__})"
                 ) from None
+        there(client)
         _warm(client, scheduler)
         yield client
+
+
+def compiling() -> str:
+    """Says so while kernels are compiled on this machine, and how many were so far."""
+    count, age = accelerate.compiled(), accelerate.seconds_since_compiled()
+    return f"compiling kernels (once), {count} so far" if age < COMPILING else ""
 
 
 def _check(scheduler: str | None, memory_limit: str) -> None:

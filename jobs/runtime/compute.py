@@ -1,6 +1,7 @@
 """Run Dask dataframes whose partitions are small summaries of committed work."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
 RETRIES = 3  # honoured here, at compute; Dask ignores it when annotated on a dataframe
 
 
+@dataclass(frozen=True)
+class Named:
+    """A function under the words by which Dask's dashboard names its tasks."""
+
+    words: str
+    function: Callable[..., Any]
+
+    @property
+    def __name__(self) -> str:
+        return self.words
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:  # noqa: D102
+        return self.function(*arguments, **options)
+
+
 def columns(**dtypes: Any) -> pd.DataFrame:
     """An empty dataframe of these columns: what Dask calls a meta."""
     return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in dtypes.items()})
@@ -28,13 +44,13 @@ def gather(
     client: "Client",
     frame: "dd.DataFrame",
     meter: Meter,
-    counted: Sequence[str] = ("documents", "n_bytes"),
+    counted: Sequence[str] = ("documents", "n_bytes", "n_tokens"),
     resources: dict[str, int] | None = None,
 ) -> pd.DataFrame:
     """Compute a dataframe partition by partition and return it whole, rows in partition order.
 
-    The `counted` columns, documents and bytes, feed the meter where there are any. The first error cancels the rest.
-    Only workers that have the `resources` take part.
+    The `counted` columns, documents, bytes and tokens, feed the meter where there are any. The first error cancels the
+    rest. Only workers that have the `resources` take part.
     """
     from distributed import KilledWorker, as_completed
 
@@ -85,7 +101,7 @@ def map_tasks(
     if done and waiting:
         run.console.line(f"{name:<16} {len(done):,} of {len(keys):,} {unit} were done before")
     if waiting:
-        graph = dd.from_map(function, waiting, **common, meta=meta, label=name)
+        graph = dd.from_map(function, waiting, **common, meta=meta, label=name.replace("_", " "))
         with run.console.job(name, len(waiting), unit) as meter:
             summary = pd.concat(
                 [summary, gather(run.client, graph, meter, resources=resources)], ignore_index=True

@@ -6,14 +6,14 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console as RichConsole
 from rich.measure import Measurement
-from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TaskProgressColumn, TextColumn
 from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
@@ -33,22 +33,30 @@ def counted(count: int, noun: str) -> str:
 class Meter:
     """Counts what one job has done and tells the console.
 
-    A job whose tasks do not count themselves says what all of them handle together, `documents` and `n_bytes`.
+    A job whose tasks do not count themselves says what all of them handle together: `documents`, `n_bytes`, `n_tokens`.
     """
 
     def __init__(
-        self, console: "Console", name: str, tasks: int, unit: str, documents: int = 0, n_bytes: int = 0
+        self,
+        console: "Console",
+        name: str,
+        tasks: int,
+        unit: str,
+        documents: int = 0,
+        n_bytes: int = 0,
+        n_tokens: int = 0,
     ) -> None:
         self.console, self.name, self.tasks, self.unit = console, name, tasks, unit
-        self.all_documents, self.all_bytes = documents, n_bytes
-        self.done = self.documents = self.n_bytes = 0
+        self.all_documents, self.all_bytes, self.all_tokens = documents, n_bytes, n_tokens
+        self.done = self.documents = self.n_bytes = self.n_tokens = 0
         self.started = time.perf_counter()
 
-    def advance(self, documents: int = 0, n_bytes: int = 0) -> None:
-        """One task is done; it handled this many documents and bytes of text."""
+    def advance(self, documents: int = 0, n_bytes: int = 0, n_tokens: int = 0) -> None:
+        """One task is done; it handled this many documents, bytes of text and tokens."""
         self.done += 1
         self.documents += documents
         self.n_bytes += n_bytes
+        self.n_tokens += n_tokens
         self.console._moved(self)
 
     @property
@@ -61,16 +69,18 @@ class Meter:
         """Until the job ends, if its other tasks take as long as those so far; None before the first is done."""
         return self.seconds / self.done * (self.tasks - self.done) if self.done else None
 
-    def handled(self) -> tuple[int, int]:
-        """Documents and bytes of text so far; in proportion to the tasks where these do not count themselves."""
+    def handled(self) -> tuple[int, int, int]:
+        """Documents, bytes and tokens so far; in proportion to the tasks where these do not count themselves."""
         share = self.done / max(self.tasks, 1)
-        return self.documents or round(share * self.all_documents), self.n_bytes or round(
-            share * self.all_bytes
+        return (
+            self.documents or round(share * self.all_documents),
+            self.n_bytes or round(share * self.all_bytes),
+            self.n_tokens or round(share * self.all_tokens),
         )
 
     def rate(self) -> str:
         """Throughput in the units a person compares."""
-        seconds, (documents, n_bytes) = max(self.seconds, 1e-6), self.handled()
+        seconds, (documents, n_bytes, _) = max(self.seconds, 1e-6), self.handled()
         rates = []
         if documents:
             rates.append(f"{documents / seconds:,.0f} documents/s")
@@ -80,7 +90,7 @@ class Meter:
 
     def figures(self) -> dict[str, Any]:
         """What a program is told of it."""
-        documents, n_bytes = self.handled()
+        documents, n_bytes, n_tokens = self.handled()
         return {
             "job": self.name,
             "done": self.done,
@@ -88,8 +98,29 @@ class Meter:
             "unit": self.unit,
             "documents": documents,
             "bytes": n_bytes,
+            "tokens": n_tokens,
             "seconds": round(self.seconds, 3),
         }
+
+
+def clock(seconds: float) -> str:
+    """`0:04`, `12:30`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class _Told(ProgressColumn):
+    """What is said at each moment, also while no task ends."""
+
+    max_refresh = 1.0
+
+    def __init__(self, said: Callable[[], str]) -> None:
+        self._said = said
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        return Text(self._said())
 
 
 def breaks(line: str, width: int) -> list[int]:
@@ -129,6 +160,9 @@ class Console:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self.place = ""  # of the job that runs, among those of the run, such as 3/12
+        self.watcher: Callable[[dict[str, Any]], None] | None = None  # is told what a program is told
+        self.run_seconds_left: Callable[[Meter], float | None] = lambda meter: None
+        self.waits_for: Callable[[], str] = lambda: ""  # why a job's first task takes long
 
     @property
     def is_terminal(self) -> bool:
@@ -185,11 +219,13 @@ class Console:
                 self._rich.print(Text.assemble(HANGING, part) if i else part)
 
     @contextlib.contextmanager
-    def job(self, name: str, tasks: int, unit: str, documents: int = 0, n_bytes: int = 0) -> Iterator[Meter]:
-        """Show a job of `tasks` tasks; `unit` names what one task handles; see `Meter` for the rest."""
-        meter = Meter(self, name, tasks, unit, documents, n_bytes)
+    def job(self, name: str, tasks: int, unit: str, **totals: int) -> Iterator[Meter]:
+        """Show a job of `tasks` tasks; `unit` names what one task handles; see `Meter` for the totals."""
+        meter = Meter(self, name, tasks, unit, **totals)
+        self._tell(meter)
         with self._bar(meter) if self.is_terminal and self._level != "quiet" else self._lines(meter):
             yield meter
+        self._tell(meter, ended=True)
         if self._json:
             if self._level != "quiet":
                 self._event("job", "info", place=self.place, **meter.figures())
@@ -203,26 +239,38 @@ class Console:
         narrow = self._rich.width < NARROW
         columns: list[ProgressColumn] = [TextColumn("{task.description}"), TaskProgressColumn()]
         if not narrow:
-            columns[1:1] = [BarColumn(bar_width=max(6, min(24, self._rich.width - 66)))]
-            columns.append(TextColumn("{task.fields[rate]}"))
-        columns.append(TextColumn("{task.fields[left]}"))
+            columns[1:1] = [BarColumn(bar_width=max(6, min(24, self._rich.width - 82)))]
+            columns.append(_Told(lambda: meter.rate().replace("documents", "docs")))
+        columns.append(_Told(lambda: ", ".join(self._outlook(meter, whole=not narrow))))
         name = f"{self.place} {meter.name}".lstrip()
         try:
             with Progress(*columns, console=self._rich, transient=True) as self._progress:
-                self._task = self._progress.add_task(name, total=meter.tasks, rate="", left="")
+                self._task = self._progress.add_task(name, total=meter.tasks)
                 yield
         finally:
             self._progress = None
 
     def _moved(self, meter: Meter) -> None:
+        self._tell(meter)
         if self._progress is not None and self._task is not None:
-            left = meter.seconds_left
-            self._progress.update(
-                self._task,
-                completed=meter.done,
-                rate=meter.rate().replace("documents", "docs"),
-                left="" if left is None else f"{timedelta(seconds=round(left))} left",
+            self._progress.update(self._task, completed=meter.done)
+
+    def _tell(self, meter: Meter, ended: bool = False) -> None:
+        if self.watcher is not None:
+            self.watcher(
+                {"place": self.place, **meter.figures(), **self._seconds_left(meter), "ended": ended}
             )
+
+    def _seconds_left(self, meter: Meter) -> dict[str, float | None]:
+        left = {"seconds_left": meter.seconds_left, "run_seconds_left": self.run_seconds_left(meter)}
+        return {name: None if seconds is None else round(seconds, 1) for name, seconds in left.items()}
+
+    def _outlook(self, meter: Meter, whole: bool = True) -> list[str]:
+        """Time left of the job and of the run, or what it waits for before its first task is done."""
+        left, run_left = self._seconds_left(meter).values()
+        said = [f"{clock(left)} left"] if left is not None else []
+        said += [f"whole run {clock(run_left)} left"] if whole and run_left is not None else []
+        return said if meter.done else [*said, *filter(None, [self.waits_for()])]
 
     @contextlib.contextmanager
     def _lines(self, meter: Meter) -> Iterator[None]:
@@ -242,13 +290,11 @@ class Console:
             speaker.join()
 
     def _progress_line(self, meter: Meter) -> None:
-        left = meter.seconds_left
         if self._json and self._level != "quiet":
-            seconds_left = None if left is None else round(left, 1)
-            self._event("progress", "info", place=self.place, **meter.figures(), seconds_left=seconds_left)
+            figures = meter.figures() | self._seconds_left(meter)
+            self._event("progress", "info", place=self.place, **figures)
             return
-        told = [meter.rate() or f"{meter.seconds:,.0f} s so far"]
-        told += [f"{timedelta(seconds=round(left))} left"] if left else []
+        told = [meter.rate() or f"{meter.seconds:,.0f} s so far", *self._outlook(meter)]
         self.line(f"{meter.name:<16} {meter.done:,} of {meter.tasks:,} {meter.unit}, {', '.join(told)}")
 
     def table(self, title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -14,7 +14,7 @@ from jobs.mixture.columns import check_column
 from jobs.pipeline import inventory
 from jobs.pipeline.duplicates import against, keep
 from jobs.pipeline.paths import SplitPaths
-from jobs.runtime import cluster, folders
+from jobs.runtime import cluster, folders, performance
 from jobs.runtime.checkpoint import Checkpoint
 from jobs.runtime.compute import refuse_absent
 from jobs.runtime.console import Console
@@ -22,6 +22,7 @@ from jobs.settings import formats
 from jobs.settings.duplicates import RepeatedPassages
 from jobs.sources import Block, Inventory, Split, notices_of, splits
 from jobs.tokens import encoder
+from kernels import accelerate
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -37,6 +38,7 @@ class Run:
     scheduler: str | None = None
     workers: int | None = None
     memory_limit: str = "auto"
+    reports_from: float = performance.WORTH  # seconds of a job of which Dask's performance report is kept
     fingerprints: dict[str, str] = field(default_factory=dict)  # of the jobs so far, by name
     _closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
@@ -49,11 +51,22 @@ class Run:
     @cached_property
     def client(self) -> "Client":
         """The Dask client; a LocalCluster starts here unless a scheduler was given."""
-        client = self._closing.enter_context(
-            cluster.connected(self.scheduler, self.workers, self.memory_limit)
+        return self._closing.enter_context(
+            cluster.connected(self.scheduler, self.workers, self.memory_limit, self._say_where)
         )
-        self.console.line(f"dashboard        {client.dashboard_link}")
-        return client
+
+    def _say_where(self, client: "Client") -> None:
+        """Of a cluster that is there, where it can be looked at, and what it does before its first task."""
+        from jobs.runtime import dashboard
+
+        self.console.line(f"dashboard        {dashboard.install(client, self.console)}")
+        self.console.watcher = dashboard.Announcer(client, str(self.out))
+        performance.keep_tasks(client)
+        self.console.waits_for = cluster.compiling
+        if not accelerate.compiled():
+            self.console.line(
+                "kernels          compiled now, once for this version on this machine; it takes minutes"
+            )
 
     @cached_property
     def resources(self) -> dict[str, int]:
@@ -252,9 +265,9 @@ class Run:
         )
 
     def totals(self) -> dict[str, int]:
-        """Documents and bytes of text in the run: what the terminal makes rates of."""
+        """Documents, bytes of text and tokens in the run: what rates are made of."""
         annotated = self.figures("annotate")
-        return {"documents": annotated["documents"], "n_bytes": annotated["n_bytes"]}
+        return {name: annotated[name] for name in ("documents", "n_bytes", "n_tokens")}
 
     def figures(self, job: str) -> dict[str, Any]:
         """What a job that is done recorded."""

@@ -32,15 +32,18 @@ PEAK, RESET_PEAK = "VmHWM:", "5"
 def measured(run: "Run") -> Iterator[dict[str, Any]]:
     """What the block cost, filled in when it has ended without an error.
 
-    `seconds` as they pass; `peak_worker_bytes`, the most resident memory of a worker process since the block began (on
-    Linux, else None); `spilled_bytes`, results that a worker put on its disk for want of memory, and
-    `shuffled_bytes`, rows that shuffles put there. A worker that was ended within the block takes its figures along.
+    `seconds` as they pass; `cores`, threads of all workers (None without a cluster); `peak_worker_bytes`, the most
+    resident memory of a worker process since the block began (on Linux, else None); `spilled_bytes`, results that a
+    worker put on its disk for want of memory, and `shuffled_bytes`, rows that shuffles put there. A worker that was
+    ended within the block takes its figures along.
     """
     spent: dict[str, Any] = {}
     before = _of_workers(run, begin=True)
     started = time.perf_counter()
     yield spent
     spent["seconds"] = round(time.perf_counter() - started, 3)
+    client = vars(run).get("client")
+    spent["cores"] = sum(client.nthreads().values()) if client is not None else None
     after = _of_workers(run, begin=False)
     spent["peak_worker_bytes"] = max((one["peak"] for one in after.values() if one["peak"]), default=None)
     for name in ("spilled", "shuffled"):

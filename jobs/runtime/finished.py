@@ -24,7 +24,7 @@ def run_with(config: "Config", out: Path, options: argparse.Namespace) -> "Run":
         options.scheduler,
         options.workers,
         options.memory_limit,
-        dict(read_json(out / MANIFEST)["jobs"]),
+        fingerprints=dict(read_json(out / MANIFEST)["jobs"]),
     )
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import time
 from itertools import pairwise
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime import console
+from jobs.runtime import cluster as cluster_of_kernels
+from jobs.runtime import console, outlook
 from tests.conftest import settings
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*[1-9][0-9;]*m")
@@ -164,3 +166,58 @@ def test_a_run_for_programs_and_a_quiet_and_a_verbose_one(
     assert "near_duplicates  done before, under fingerprint " in capsys.readouterr().out
     assert main([*arguments, "--set", "length.min_tokens=many", "--log-format", "json"]) == 2
     assert json.loads(capsys.readouterr().err)["level"] == "error"
+
+
+def test_the_run_is_longer_than_its_job_and_time_left_is_known_with_the_pass() -> None:
+    jobs = outlook.Outlook(["tokenizer", "annotate", "order", "report"], splits=lambda: 10)
+    speaker = console.Console(io.StringIO())
+    speaker.run_seconds_left = jobs.seconds_left
+    jobs.begin("tokenizer")
+    with speaker.job("train", 1, "tokenizer") as meter:
+        meter.advance()
+        assert jobs.seconds_left(meter) is None
+    jobs.end("tokenizer", 1.0)
+    jobs.begin("annotate")
+    with speaker.job("annotate", 4, "splits") as meter:
+        meter.started -= 20.0
+        meter.advance()
+        meter.advance()  # 10 s each, two left here; six were done before
+        behind = 100 * outlook.SHARES["order"] + 100 * outlook.SHARES["report"] + outlook.FIXED["report"]
+        assert jobs.seconds_left(meter) == pytest.approx(20 + behind, rel=0.01)
+    jobs.end("annotate", 100.0)
+    jobs.begin("order")
+    with speaker.job("order", 2, "ranges") as meter:
+        assert jobs.seconds_left(meter) == pytest.approx(behind, rel=0.01)
+
+
+def test_who_waits_for_kernels_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "LINE_EVERY", 0.02)
+    stream = io.StringIO()
+    speaker = console.Console(stream)
+    speaker.waits_for = lambda: "compiling kernels (once), 3 so far"
+    with speaker.job("annotate", 2, "splits") as meter:
+        time.sleep(0.1)
+        meter.advance()
+        time.sleep(0.1)
+        meter.advance()
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "annotate         0 of 2 splits, 0 s so far, compiling kernels (once), 3 so far"
+    assert not any("compiling" in line for line in lines if " 1 of 2 " in line)
+
+
+def test_how_many_kernels_are_compiled_and_since_when(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    assert cluster_of_kernels.compiling() == "compiling kernels (once), 0 so far"
+    (tmp_path / "kernels").mkdir()
+    index = tmp_path / "kernels" / "one.nbi"
+    index.touch()
+    assert cluster_of_kernels.compiling() == "compiling kernels (once), 1 so far"
+    os.utime(index, (0, 0))
+    assert cluster_of_kernels.compiling() == ""
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(4.4, "0:04"), (750, "12:30"), (3723, "1:02:03")])
+def test_times_are_as_clocks_show_them(seconds: float, said: str) -> None:
+    assert console.clock(seconds) == said

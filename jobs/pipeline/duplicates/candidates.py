@@ -18,7 +18,7 @@ from jobs.pipeline.duplicates.components import FOREST
 from jobs.pipeline.duplicates.repeats import Repeats
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import folders
-from jobs.runtime.compute import columns
+from jobs.runtime.compute import Named, columns
 from kernels import bands, union_find
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def forests(of: Candidates) -> "dd.DataFrame":
     3. Make stars of the buckets, and a forest of each partition's.
     """
     keys = _shuffled(of, [(partial(band_rows, compared=of.compared), paths) for paths in of.splits])
-    return keys.map_partitions(forest_of_buckets, meta=FOREST)
+    return keys.map_partitions(Named("link documents that share a band", forest_of_buckets), meta=FOREST)
 
 
 def verified_forests(run: "Run", of: Candidates) -> "dd.DataFrame":
@@ -248,7 +248,7 @@ def _shuffled(of: Candidates, chosen: list[Any]) -> "dd.DataFrame":
     n_keys = of.documents * of.n_bands
     repeated = repeats.graph([*of.splits, *of.references], keys_of, n_keys, of.folder, of.tasks)
     frames = [
-        dask.delayed(function, pure=False)(paths, of.n_bands, of.rows, repeated)
+        dask.delayed(Named("read bands", function), pure=False)(paths, of.n_bands, of.rows, repeated)
         for function, paths in [*chosen, *((reference_rows, paths) for paths in of.references)]
     ]
     keys = dd.from_delayed(frames, meta=KEYS, prefix="band-keys", verify_meta=False)

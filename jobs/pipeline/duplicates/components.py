@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobs.runtime import checkpoint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 from kernels import permutation
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def merged(
 
     name, record = _last(job)
     if name == f"{ROUND}000" and record["figures"]["links"] <= most_links:
-        parts = dd.from_map(read_part, _files(job, record), meta=FOREST, label="forests")
+        parts = dd.from_map(read_part, _files(job, record), meta=FOREST, label="read links")
         graph = parts.reduction(chunk=merge, combine=merge, aggregate=merge, meta=FOREST, split_every=8)
         with console.job("components", 1, "forest") as meter:
             found = gather(client, graph, meter)
@@ -95,7 +95,7 @@ def _rounds(client: "Client", console: "Console", job: checkpoint.Checkpoint) ->
     while not record["figures"]["converged"]:
         links = record["figures"]["links"]
         partitions = max(len(client.nthreads()), links // LINKS_IN_A_PARTITION)
-        forests = dd.from_map(read_part, _files(job, record), meta=FOREST, label="links")
+        forests = dd.from_map(read_part, _files(job, record), meta=FOREST, label="read links")
         number = int(name.removeprefix(ROUND)) + 1
         with console.job(f"components {number}", partitions, "partitions") as meter:
             _commit(job, number, alternated(forests, partitions), client, meter)
@@ -106,8 +106,10 @@ def _rounds(client: "Client", console: "Console", job: checkpoint.Checkpoint) ->
 def alternated(forests: "dd.DataFrame", partitions: int) -> "dd.DataFrame":
     """Large-star, then small-star."""
     large = forests.map_partitions(both_ways, meta=FOREST).shuffle("node", npartitions=partitions)
-    small = large.map_partitions(large_star, meta=FOREST).shuffle("node", npartitions=partitions)
-    return small.map_partitions(small_star, meta=FOREST)
+    small = large.map_partitions(Named("join clusters", large_star), meta=FOREST).shuffle(
+        "node", npartitions=partitions
+    )
+    return small.map_partitions(Named("join clusters", small_star), meta=FOREST)
 
 
 # ---------------------------------------------------------------- partition functions
@@ -197,7 +199,7 @@ def _commit(
 
     before = _last(job)[1]["figures"] if number else None
     paths = [job.folder / f"{ROUND}{number:03d}-{part:05d}.parquet" for part in range(forests.npartitions)]
-    write = dask.delayed(write_part, pure=False)
+    write = dask.delayed(Named("write links", write_part), pure=False)
     parts = [write(rows, path) for rows, path in zip(forests.to_delayed(), paths, strict=True)]
     graph = dd.from_delayed(parts, meta=SUMMARY, prefix="write-links", verify_meta=False)
     summary = gather(client, graph, meter)

@@ -16,7 +16,7 @@ from jobs.pipeline.duplicates import against, dropped, keep, scope
 from jobs.pipeline.duplicates.keep import THIS_RUN, Policy
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -216,12 +216,14 @@ def equal(
     """Hashes → buckets → what is dropped, a Dask dataframe."""
     import dask.dataframe as dd
 
-    keys = dd.from_map(hash_rows, splits, first_rows, step=step, meta=KEYS, label="hashes")
+    keys = dd.from_map(hash_rows, splits, first_rows, step=step, meta=KEYS, label="read hashes")
     if earlier:
         columns = zip(*earlier, strict=True)
-        before = dd.from_map(earlier_rows, *columns, step=step, job=job, meta=KEYS, label="earlier-hashes")
+        before = dd.from_map(earlier_rows, *columns, step=step, job=job, meta=KEYS, label="read earlier runs")
         keys = dd.concat([keys, before])
-    return keys.shuffle("high", npartitions=partitions).map_partitions(decide, within=step.scope, meta=FOUND)
+    return keys.shuffle("high", npartitions=partitions).map_partitions(
+        Named("find equal documents", decide), within=step.scope, meta=FOUND
+    )
 
 
 def resolved(found: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

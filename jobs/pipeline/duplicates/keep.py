@@ -165,7 +165,7 @@ def policy(run: "Run") -> Policy:
     settings = run.config.keep
     if settings.policy not in ("earliest", "latest") or not run.annotated:
         return Policy(settings)
-    graph = dd.from_map(crawls_of_split, run.annotated, meta=columns(crawl="string"), label="crawls")
+    graph = dd.from_map(crawls_of_split, run.annotated, meta=columns(crawl="string"), label="list crawls")
     with run.console.job("crawls", len(run.annotated), "splits") as meter:
         found = gather(run.client, graph, meter)
     return Policy(settings, tuple(sorted(set(found["crawl"]))))

@@ -342,7 +342,7 @@ def _forest_of(
         graph = forests(of) if settings.verify == "none" else verified_forests(run, of)
         if run.earlier:
             folders_of = [earlier.out for earlier in run.earlier]
-            known = dd.from_map(known_links, folders_of, meta=FOREST, label="known-links")
+            known = dd.from_map(known_links, folders_of, meta=FOREST, label="read earlier runs")
             graph = dd.concat([graph, known])
         components.commit_forests(run.client, run.console, job, graph, **run.totals())
         folders.remove_folder(scratch)
@@ -381,7 +381,7 @@ def _entries(run: "Run", folder: Path, nodes: np.ndarray) -> pd.DataFrame:
         nodes=folder / NODES,
         policy=Policy(run.config.keep),
         meta=ENTRIES,
-        label="earlier-documents",
+        label="read earlier runs",
     )
     with run.console.job("earlier documents", len(splits), "splits") as meter:
         found = gather(run.client, graph, meter)
@@ -406,7 +406,7 @@ def _choice(run: "Run", folder: Path, stars: np.ndarray, entries: pd.DataFrame) 
         doc_ids=folder,
         policy=keep.policy(run),
         meta=RANKS,
-        label="keep-ranks",
+        label="rank who is kept",
     )
     with run.console.job("keep", len(run.annotated), "splits", **run.totals()) as meter:
         found = gather(run.client, graph, meter).sort_values("doc_id")
@@ -447,7 +447,7 @@ def _flagged(run: "Run", folder: Path, forest: np.ndarray, marks: np.ndarray) ->
         folder=folder,
         reference_hashes=run.reference_hashes,
         meta=columns(cluster="uint64"),
-        label="reference-overlap",
+        label="compare with references",
     )
     with run.console.job("overlap", len(run.annotated), "splits", **run.totals()) as meter:
         return np.unique(gather(run.client, graph, meter)["cluster"].to_numpy(np.uint64))

@@ -25,7 +25,7 @@ from jobs import sources, steps
 from jobs.pipeline.duplicates import repeats
 from jobs.pipeline.duplicates.repeats import Repeats
 from jobs.runtime import checkpoint, fingerprint, folders
-from jobs.runtime.compute import columns, finish_task, gather, map_tasks
+from jobs.runtime.compute import Named, columns, finish_task, gather, map_tasks
 from jobs.settings.contamination import Contamination
 from jobs.steps import repeated_passages
 from kernels import words
@@ -210,10 +210,13 @@ def _repeated(run: "Run", folder: Path, paths: list[Path], passages: int) -> pd.
     scratch, tasks = folder / repeats.FOLDER, sum(run.client.nthreads().values())
     ranges = 1 << max(0, (passages - 1) // PASSAGES_IN_A_RANGE).bit_length()
     repeated = repeats.graph(paths, noted, passages, scratch, tasks)
-    frames = [dask.delayed(rows_of_split, pure=False)(path, repeated, ranges) for path in paths]
+    frames = [
+        dask.delayed(Named("read passages", rows_of_split), pure=False)(path, repeated, ranges)
+        for path in paths
+    ]
     rows = dd.from_delayed(frames, meta=ROWS, prefix="passages", verify_meta=False)
     graph = rows.shuffle("range", npartitions=ranges).map_partitions(
-        write_ranges, folder=folder, meta=SUMMARY
+        Named("choose passages", write_ranges), folder=folder, meta=SUMMARY
     )
     with run.console.job(NAME, ranges, "ranges") as meter:
         found = gather(run.client, graph, meter, counted=())

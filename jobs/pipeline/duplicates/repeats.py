@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jobs.runtime import checkpoint, folders
+from jobs.runtime.compute import Named
 from kernels import repeats
 
 FOLDER = "repeats"
@@ -70,9 +71,9 @@ def graph(
     sizes = shape(n_keys, most_places)
     in_a_group = max(1, min(SPLITS_IN_A_GROUP, math.ceil(len(parts) / tasks)))
     groups = [tuple(parts[i : i + in_a_group]) for i in range(0, len(parts), in_a_group)]
-    note, merge, write = (
-        dask.delayed(function, pure=False) for function in (note_group, merge_tables, written)
-    )
+    note = dask.delayed(Named("note keys", note_group), pure=False)
+    merge = dask.delayed(Named("merge notes", merge_tables), pure=False)
+    write = dask.delayed(Named("write what repeats", written), pure=False)
     before, paths = None, []
     for part in range(2**sizes.log2_ranges):
         # A range waits for the one before it, so that the tables of one range are in memory at a time.
@@ -81,7 +82,7 @@ def graph(
             tables = [merge(tables[i : i + MERGED_AT_ONCE]) for i in range(0, len(tables), MERGED_AT_ONCE)]
         before = write(tables[0], folder / f"{part:05d}.npy")
         paths.append(before)
-    return dask.delayed(_repeats)(paths)
+    return dask.delayed(Named("name what repeats", _repeats))(paths)
 
 
 def note_group(group: tuple[Any, ...], keys_of: Keys, sizes: Shape, part: int, before: object) -> np.ndarray:

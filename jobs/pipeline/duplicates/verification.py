@@ -28,7 +28,7 @@ from jobs import steps
 from jobs.pipeline.duplicates.components import EDGE, FOREST
 from jobs.pipeline.paths import SplitPaths
 from jobs.runtime import checkpoint, folders
-from jobs.runtime.compute import columns, gather
+from jobs.runtime.compute import Named, columns, gather
 from jobs.sources import Block
 from kernels import shingles
 
@@ -275,7 +275,7 @@ def links(
     pairs = members.map_partitions(pairs_of_buckets, bases=starts, reference=reference, meta=PAIRS)
     pairs = pairs.shuffle("part", npartitions=partitions)
     files = [folder / f"pairs-{part:05d}.parquet" for part in range(partitions)]
-    write = dask.delayed(write_pairs, pure=False)
+    write = dask.delayed(Named("write pairs", write_pairs), pure=False)
     written = [write(rows, path) for rows, path in zip(pairs.to_delayed(), files, strict=True)]
     graph = dd.from_delayed(written, meta=PLACES, prefix="write-pairs", verify_meta=False)
     with run.console.job("candidates", partitions, "partitions", **run.totals()) as meter:
@@ -287,7 +287,9 @@ def links(
     else:
         compare = BySignature(tuple(splits), starts)
     threshold = settings.threshold
-    return dd.from_map(verified, files, compare=compare, threshold=threshold, meta=FOREST, label="verified")
+    return dd.from_map(
+        verified, files, compare=compare, threshold=threshold, meta=FOREST, label="verify pairs"
+    )
 
 
 def _write_all_sets(
@@ -303,7 +305,7 @@ def _write_all_sets(
         if len(rows):
             jobs.append(Wanted(paths, rows, i, *run.text_source(paths, i)))
     if jobs:
-        graph = dd.from_map(write_sets, jobs, how=how, meta=WRITTEN, label="shingle-sets")
+        graph = dd.from_map(write_sets, jobs, how=how, meta=WRITTEN, label="shingle texts")
         with run.console.job("shingle sets", len(jobs), "splits", documents=len(places)) as meter:
             gather(run.client, graph, meter)
     return how
