@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 import subprocess
-import threading
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +17,7 @@ from distributed import Client
 
 from jobs.runtime import dashboard
 from jobs.runtime.console import Console
-from tests.conftest import run_job
+from tests.conftest import ROOT, settings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -41,23 +41,29 @@ def opened(url: str, profile: Path) -> str:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
 def test_a_run_is_on_the_dashboard_while_it_goes_on(corpus: Path, cluster: str, tmp_path: Path) -> None:
-    out, seen = tmp_path / "out", dict[str, Any]()
+    out = tmp_path / "out"
+    command = [
+        sys.executable,
+        "-m",
+        "jobs.run",
+        *settings(corpus),
+        "--output",
+        str(out),
+        "--scheduler",
+        cluster,
+    ]
     with Client(cluster) as client:
         base = client.dashboard_link.removesuffix("/status")
-
-        def look() -> None:
-            seen["jobs"] = first_progress(out, base)
-            for page in ("shardmill", "status"):
-                seen[page] = opened(f"{base}/{page}", tmp_path / "profile")
-
-        looking = threading.Thread(target=look)
-        looking.start()
-        assert run_job(corpus, out, cluster) == 0
-        looking.join()
-        assert not any(one["job"] == "report" for one in seen["jobs"])  # the run went on
-        assert str(out) in seen["shardmill"]
-        assert f"{seen['jobs'][0]['place']} {seen['jobs'][0]['job']}" in seen["shardmill"]
-        assert '<a href="shardmill">Shardmill</a>' in seen["status"]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as run:
+            jobs = first_progress(out, base)
+            page = opened(f"{base}/shardmill", tmp_path / "profile")
+            assert run.poll() is None  # it went on
+            whole = opened(f"{base}/status", tmp_path / "profile")
+            said, _ = run.communicate(timeout=300)
+        assert run.returncode == 0, said
+        assert str(out) in page
+        assert f"{jobs[0]['place']} {jobs[0]['job']}" in page
+        assert '<a href="shardmill">Shardmill</a>' in whole
         annotated = next(one for one in progress(out, base) if one["job"] == "annotate")
         assert (annotated["documents"], annotated["done"], annotated["ended"]) == (900, 3, True)
         assert annotated["tokens"] > annotated["documents"]
