@@ -1,11 +1,12 @@
 """A job's fingerprint covers its settings, its inputs and its code, so that nothing stale is reused."""
 
-import ast
+import dis
 import functools
 import hashlib
 import importlib.metadata
 import json
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
@@ -54,14 +55,32 @@ def _source(module: str) -> Path | None:
 
 
 def _imports(path: Path) -> set[str]:
-    """Names of the modules of ours that a file imports, within functions too, or names in a string."""
+    """Names of the modules of ours that a file imports, within functions too, or names in a string.
+
+    From bytecode: before Python 3.11.8, `ast.parse` fails now and then while another thread uses `ast` (gh-106905), as
+    the scheduler's dashboard does in a process of ours.
+    """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names.add(node.value)  # a module that is loaded by its name, such as a reader
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    waiting: list[Any] = [compile(path.read_text(encoding="utf-8"), path.name, "exec", dont_inherit=True)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, CodeType):
+            names |= _imported(value)
+            waiting.extend(value.co_consts)
+        elif isinstance(value, str):
+            names.add(value)  # a module that is loaded by its name, such as a reader
+        elif isinstance(value, (tuple, frozenset)):
+            waiting.extend(value)
     return {name for name in names if name.split(".")[0] in {"jobs", "kernels"}}
+
+
+def _imported(code: CodeType) -> set[str]:
+    names: set[str] = set()
+    module = ""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "IMPORT_NAME":
+            module = instruction.argval
+            names.add(module)
+        elif instruction.opname == "IMPORT_FROM":
+            names.add(f"{module}.{instruction.argval}")
+    return names

@@ -1,5 +1,8 @@
 """A job's fingerprint covers all code that can change what it makes, and not what only says which jobs there are."""
 
+import ast
+from pathlib import Path
+
 from jobs.runtime import fingerprint
 
 
@@ -24,3 +27,20 @@ def test_settings_and_code_change_it() -> None:
     assert one == fingerprint.fingerprint("jobs.scurve", a=1)
     assert one != fingerprint.fingerprint("jobs.scurve", a=2)
     assert one != fingerprint.fingerprint("jobs.report", a=1)
+
+
+def written_imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in names if name.split(".")[0] in {"jobs", "kernels"}}
+
+
+def test_bytecode_names_what_the_text_imports() -> None:
+    for path in (fingerprint.ROOT / "jobs").rglob("*.py"):
+        assert written_imports(path) <= fingerprint._imports(path)
