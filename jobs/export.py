@@ -1,6 +1,7 @@
 """Write a finished run's tokens in another format, from its shards: nothing is read or tokenized again."""
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -9,6 +10,12 @@ from jobs.cli import add_cluster, guarded
 
 if TYPE_CHECKING:
     from jobs.runtime.context import Run
+
+OPTIONS = {
+    r"shards\.rows\.length": "--rows",
+    r"shards\.formats(\.\d+)?": "--format",
+    r"shards: rows": "--rows",
+}
 
 EXAMPLES = """\
 examples:
@@ -90,10 +97,17 @@ def finished_run(options: argparse.Namespace) -> "Run":
     try:
         shards = Shards.model_validate(asked)
     except ValidationError as error:
-        raise UserError(said(error, ("shards",))) from None
+        raise UserError(_as_options(said(error, ("shards",)))) from None
     run = run_with(config.model_copy(update={"shards": shards}), out, options)
     run.refuse_unfit_formats(run.vocab_size)
     return run
+
+
+def _as_options(sentence: str) -> str:
+    """A sentence on settings, about the options that they were given by."""
+    for setting, option in OPTIONS.items():
+        sentence = re.sub(setting, option, sentence)
+    return sentence
 
 
 def export_format(run: "Run", folder: Path) -> None:

@@ -13,10 +13,17 @@ import itertools
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.cli import guarded
 from jobs.errors import UserError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from jobs.loader import BatchLoader
 
 FLOPS_PER_PARAMETER = 6
 PEAKS = {  # FLOP/s of dense 16-bit matrix products, without sparsity
@@ -66,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
         "many times over that is.",
     )
     add = parser.add_argument
-    add("out", metavar="OUT", help="output of a run or folder of shards, or its URL")
+    add("out", metavar="OUT", help="output of a run or of jobs.mix, or folder of shards, or its URL")
     add("--params", type=float, metavar="N", help="parameters of the model, such as 124e6")
     add("--gpu", default="a100", metavar="NAME", help=f"{', '.join(sorted(PEAKS))} (default: a100)")
     add("--peak", type=float, metavar="FLOP/S", help="peak of a GPU that is not in the list, such as 312e12")
@@ -80,7 +87,12 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--split", default="train", help="train or val (default: train)")
     add("--batch", type=int, default=16, metavar="B", help="sequences in a batch (default: 16)")
-    add("--length", type=int, default=1024, metavar="T", help="tokens in a sequence (default: 1,024)")
+    add(
+        "--length",
+        type=int,
+        metavar="T",
+        help="tokens in a sequence (default: 1,024; a mixture's stages have their own)",
+    )
     add("--workers", type=int, default=0, metavar="N", help="processes that read ahead (default: 0)")
     add("--cache", metavar="DIR", help="where copies of remote shards are kept (default: ~/.cache/shardmill)")
     return parser
@@ -93,35 +105,58 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    from jobs.loader import ShardLoader
+    from jobs.runtime.checkpoint import is_mixture
     from jobs.runtime.console import Console
+    from jobs.runtime.folders import reached
 
     eaten, why = _eaten(options)
+    out = reached(options.out)
+    loaders, dtype = _stages(options, out) if is_mixture(out) else _orders(options, out)
     console = Console()
     console.line(f"training eats {eaten:,.0f} tokens/s: {why}")
     rows = []
-    for order in ("in order", "shuffled"):
-        loader = ShardLoader(
+    for what, loader in loaders.items():
+        endless = itertools.chain.from_iterable(itertools.repeat(loader))
+        served = measured(endless, loader.B * loader.T)
+        rows.append((what, f"{served:,.0f}", f"{served / eaten:,.1f}", f"{loader.B} x {loader.T:,}"))
+    megabytes = eaten * dtype.itemsize / 1e6
+    console.line(f"read from the shards, {dtype.itemsize} bytes a token: {megabytes:,.3g} MB/s")
+    console.table("batches", ["", "tokens/s served here", "times what is eaten", "B x T"], rows)
+    return 0
+
+
+def _orders(options: argparse.Namespace, out: "Path") -> "tuple[dict[str, BatchLoader], np.dtype[Any]]":
+    """Loaders of a split in both orders, and how its tokens are stored."""
+    from jobs.loader import ShardLoader
+
+    length = 1024 if options.length is None else options.length
+    loaders = {
+        order: ShardLoader(
             options.split,
             options.batch,
-            options.length,
-            options.out,
+            length,
+            out,
             shuffle=order == "shuffled",
             num_workers=options.workers,
             cache_dir=options.cache,
         )
-        served = measured(
-            itertools.chain.from_iterable(itertools.repeat(loader)), options.batch * options.length
+        for order in ("in order", "shuffled")
+    }
+    return {**loaders}, loaders["in order"].dtype
+
+
+def _stages(options: argparse.Namespace, out: "Path") -> "tuple[dict[str, BatchLoader], np.dtype[Any]]":
+    """Loaders of a mixture's stages, drawn from the groups, and how these are stored."""
+    from jobs.loader.mixture import MixtureLoader
+
+    if options.length is not None or options.split != "train":
+        raise UserError(
+            f"{out} is a mixture, whose stages have their own lengths and no splits; leave out --length and --split"
         )
-        rows.append((order, f"{served:,.0f}", f"{served / eaten:,.1f}"))
-    itemsize = loader.dtype.itemsize
-    console.line(f"read from the shards, {itemsize} bytes a token: {eaten * itemsize / 1e6:,.3g} MB/s")
-    console.table(
-        f"batches of {options.batch} x {options.length:,}",
-        ["", "tokens/s served here", "times what is eaten"],
-        rows,
-    )
-    return 0
+    mixture = MixtureLoader(out, options.batch, num_workers=options.workers, cache_dir=options.cache)
+    assert mixture.plan is not None
+    names = (stage.name for stage in mixture.plan.stages)
+    return dict(zip(names, mixture.stages, strict=True)), mixture.dtype
 
 
 def _eaten(options: argparse.Namespace) -> tuple[float, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.cli import add_cluster, guarded
 
 if TYPE_CHECKING:
+    from jobs.mixture.allotment import Plan
     from jobs.runtime.context import Run
 
 EXAMPLES = """\
@@ -118,32 +119,41 @@ def dry_run(run: "Run") -> int:
     assert settings is not None
     labels = groups.Labels.of(settings, run.config)
     planned = plan(settings, groups.sizes_of(groups.counted(run, labels), labels))
+    say(run, planned)
+    for sentence in planned.unmet:
+        run.console.warn(sentence)
+    return 0
+
+
+def say(run: "Run", planned: "Plan") -> None:
+    """What each group gives to each stage, as it was asked for and as it is."""
     for stage in planned.stages:
-        run.console.line(f"{stage.name}: {stage.sequences:,} sequences of {stage.length:,} tokens")
+        tokens = stage.sequences * stage.length
+        run.console.line(
+            f"{stage.name}: {stage.sequences:,} sequences of {stage.length:,} tokens, {tokens:,} tokens"
+        )
         for group in stage.groups:
             share = group.sequences / stage.sequences
             run.console.line(
                 f"  {group.name:<20} {share:8.3%} (asked {group.asked:.3%})  "
                 f"{group.sequences * stage.length:,} tokens, {group.epochs:.2f} epochs"
             )
-    for sentence in planned.unmet:
-        run.console.warn(sentence)
-    return 0
 
 
 def mix(run: "Run", to: Path) -> None:
     """Do what is not done of the two jobs, and say what is there."""
+    from jobs.mixture.allotment import plan
+    from jobs.mixture.groups import Groups
     from jobs.pipeline import groups, mixture
     from jobs.runtime.checkpoint import Checkpoint
 
     for module in (groups, mixture):
         run.fingerprints[module.NAME] = module.job_fingerprint(run)
         job = Checkpoint(to / module.NAME, run.fingerprints[module.NAME])
-        manifest = job.manifest() or job.commit(module.run(run, job))
-    for stage in manifest["figures"]["stages"]:
-        run.console.line(
-            f"{to}: {stage['name']} {stage['sequences']:,} sequences, {stage['tokens']:,} tokens"
-        )
+        _ = job.manifest() or job.commit(module.run(run, job))
+    assert run.config.mixture is not None
+    run.console.line(f"{to}:")
+    say(run, plan(run.config.mixture, Groups.of(to).sizes))
 
 
 if __name__ == "__main__":

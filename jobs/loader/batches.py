@@ -1,9 +1,10 @@
 """Batches of numbered sequences, for one of several ranks, and the place in a training run."""
 
+import copy
 import itertools
 import operator
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     Batch = tuple[torch.Tensor, torch.Tensor]
 
 IGNORED = -100  # a target that PyTorch's cross-entropy leaves out by default
+UNSHUFFLED = -1  # the seed in a state of sequences in order
 AHEAD = 4096  # sequences whose places are computed at once; NumPy's calls cost more than their work
 
 
@@ -91,7 +93,7 @@ class BatchLoader:
     n_sequences : int
         In an epoch.
     n_batches : int
-        Of each rank in an epoch; with ``wrap``, in the first.
+        Of each rank in an epoch; with ``wrap``, in the first. `len` of the loader is the same.
     position : Position
         Where the next iteration begins.
 
@@ -235,13 +237,39 @@ class BatchLoader:
 
     # ------------------------------------------------------------ a training run
 
+    def __len__(self) -> int:
+        """Batches of this rank in an epoch; with ``wrap``, in the first."""
+        return self.n_batches
+
+    @property
+    def left(self) -> int:
+        """Batches of this rank from `position` to the end of its epoch."""
+        return self.share.n_batches(self.position.sequence)
+
+    def ahead(self, i: int) -> "Batch":
+        """Batch i of those from `position` on, which stays; see `batch`."""
+        return self.batch_at(self.share.after(self.position, i))
+
+    def skip(self, n: int) -> None:
+        """Go on as if n batches of each rank were taken."""
+        self.position = self.share.after(self.position, n)
+
+    def alone(self) -> Self:
+        """A copy that reads by itself, into memory that is not page-locked: for a worker of a DataLoader.
+
+        A forked worker cannot use the accelerator; the DataLoader locks the pages of what it is given.
+        """
+        twin = copy.copy(self)
+        twin.pin_memory, twin.num_workers = False, 0
+        return twin
+
     def __iter__(self) -> "Iterator[Batch]":
         """Batches from `position` to the end of its epoch; `position` counts those that were taken."""
         epoch = self.position.epoch
         batches = self._read_ahead() if self.num_workers else self._read_here()
         while self.position.epoch == epoch:
             batch = next(batches)
-            self.position = self.share.after(self.position, 1)
+            self.skip(1)
             yield batch
 
     def _read_here(self) -> "Iterator[Batch]":
@@ -273,7 +301,7 @@ class BatchLoader:
             **self.position._asdict(),
             "n_sequences": self.n_sequences,
             "T": self.T,
-            "seed": -1 if seed is None else seed,
+            "seed": UNSHUFFLED if seed is None else seed,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -289,10 +317,11 @@ class BatchLoader:
         mine = self.state_dict()
         if lacking := sorted(mine.keys() - state.keys()):
             raise UserError(f"this is no state of a loader: it lacks {', '.join(lacking)}")
-        for name in ("n_sequences", "T", "seed"):
-            if state[name] != mine[name]:
+        here = _said(mine)
+        for name, value in _said(state).items():
+            if value != here[name]:
                 raise UserError(
-                    f"the state was saved with {name} {state[name]}, but this loader has {mine[name]}; "
+                    f"the state was saved with {name} {value}, but this loader has {here[name]}; "
                     "its place means nothing here"
                 )
         position = Position(int(state["epoch"]), int(state["sequence"]))
@@ -302,3 +331,13 @@ class BatchLoader:
                 f"{self.n_sequences:,} sequences, counted from 0"
             )
         self.position = self.share.after(position, 0)
+
+
+def _said(state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a state's place depends on, as the loader was told it; what explains another comes before it."""
+    return {
+        "T": state["T"],
+        "shuffle": state["seed"] != UNSHUFFLED,
+        "seed": state["seed"],
+        "n_sequences": state["n_sequences"],
+    }

@@ -1,8 +1,7 @@
 """The loader as a data set of `torch.utils.data.DataLoader`, read by worker processes."""
 
-import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -10,9 +9,12 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from jobs.errors import UserError
 from jobs.loader.batches import BatchLoader
 
+if TYPE_CHECKING:
+    from jobs.loader.mixture import MixtureLoader
+
 
 class ShardDataset(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
-    """The batches of a loader from its place to the end of the epoch, shared among the DataLoader's workers.
+    """The batches of a loader from its place to the end of the epoch or mixture, shared among the DataLoader's workers.
 
     Worker w of n yields batches w, w + n, w + 2 n …; the DataLoader takes them in turns, so they come in the order in
     which the loader itself gives them. Give it to ``DataLoader(dataset, batch_size=None, num_workers=n)``, since its
@@ -20,26 +22,29 @@ class ShardDataset(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
     number of workers; a loader's own `num_workers` does not.
 
     Call `set_epoch` before each epoch, as with torch's DistributedSampler: workers begin with what the main process
-    has, and cannot tell it where they ended.
+    has, and cannot tell it where they ended. Its length is the loader's.
 
     Parameters
     ----------
-    loader : BatchLoader
+    loader : BatchLoader or MixtureLoader
         It is copied; its place is where the data set begins.
     """
 
-    def __init__(self, loader: BatchLoader) -> None:
-        self._loader = copy.copy(loader)
-        # Page-locked memory is the DataLoader's to make: a forked worker cannot use the accelerator.
-        self._loader.pin_memory, self._loader.num_workers = False, 0
+    def __init__(self, loader: "BatchLoader | MixtureLoader") -> None:
+        self._loader = loader.alone()
         self._taken = 0  # by this worker, since the place
         self._n_workers: int | None = None  # that the batches taken were shared among
 
     def set_epoch(self, epoch: int) -> None:
         """See `BatchLoader.set_epoch`."""
-        if epoch != self._loader.position.epoch:
-            self._taken = 0
+        before = self._loader.position
         self._loader.set_epoch(epoch)
+        if self._loader.position != before:
+            self._taken = 0
+
+    def __len__(self) -> int:
+        """Batches of all workers, in an epoch or in the mixture."""
+        return len(self._loader)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Batches of this worker; of all, where there are no workers."""
@@ -50,12 +55,12 @@ class ShardDataset(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
                 f"the state was saved by one of {self._n_workers} workers, and there are {n_workers} now; use as many, "
                 "or iterate over the loader itself, whose num_workers can change"
             )
-        loader, share, self._n_workers = self._loader, self._loader.share, n_workers
-        begun, left = loader.position, share.n_batches(loader.position.sequence)
-        while (ahead := first + self._taken * n_workers) < left:
+        loader, left, self._n_workers = self._loader, self._loader.left, n_workers
+        while (number := first + self._taken * n_workers) < left:
             self._taken += 1
-            yield loader.batch_at(share.after(begun, ahead))
-        loader.position, self._taken = share.after(begun, left), 0
+            yield loader.ahead(number)
+        loader.skip(left)
+        self._taken = 0
 
     def state_dict(self) -> dict[str, int]:
         """The loader's, where this worker's batches are counted from, and how many it has yielded since."""

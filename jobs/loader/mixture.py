@@ -1,11 +1,12 @@
 """The loader of a mixture: its stages one after the other, drawn from the shards of the groups or read as packed."""
 
+import copy
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -40,6 +41,9 @@ class MixtureLoader:
     sequences of two. Which group gives a sequence, and which of its windows, is a pure function of the sequence's
     number: nothing is packed, and other weights are other settings. Where it is, is a few integers.
 
+    A mixture has an end, where a split goes on with its next epoch: how often a group is drawn is in the mixture. So
+    iterating again behind the last batch gives nothing, also after `load_state_dict` of a run that was through.
+
     Parameters
     ----------
     data_dir : path or URL
@@ -59,11 +63,13 @@ class MixtureLoader:
     Attributes
     ----------
     stages : list of BatchLoader
-        A loader for each stage, whose epoch is the stage; what `jobs.loader.dataset.ShardDataset` takes.
+        A loader for each stage, whose epoch is the stage.
     plan : Plan
         What each group gives to each stage, and what could not be met; None where `packed`.
+    dtype : dtype
+        As which tokens are stored: uint16 or uint32.
     n_batches : int
-        Of each rank, in all stages.
+        Of each rank, in all stages. `len` of the loader is the same.
     position : tuple of int
         The stage, and how many of its sequences all ranks were served.
 
@@ -92,6 +98,7 @@ class MixtureLoader:
         cache = LocalCache(cache_dir or default_folder()) if folders.is_remote(out) else None
         groups = Groups.of(out)
         options.setdefault("end_of_text", groups.figures["end_of_text"])
+        self.dtype = np.dtype(groups.figures["dtype"])
         self.plan: Plan | None = None
         sequences: list[Sequences]
         if packed:
@@ -99,7 +106,7 @@ class MixtureLoader:
                 raise UserError(
                     "packed files are of the mixture that they were packed with; leave mixture out"
                 )
-            sequences = [*packed_stages(out, np.dtype(groups.figures["dtype"]), cache)]
+            sequences = [*packed_stages(out, self.dtype, cache)]
         else:
             settings = _settings(out, mixture)
             groups.refuse_other(settings)
@@ -149,8 +156,60 @@ class MixtureLoader:
         """Where the documents of a batch's inputs begin; see `BatchLoader.documents`."""
         return self.stages[0].documents(x)
 
+    def __len__(self) -> int:
+        """Batches of this rank in all stages."""
+        return self.n_batches
+
+    @property
+    def left(self) -> int:
+        """Batches of this rank from `position` to the end of the last stage."""
+        return sum(stage.left for stage in self._to_come)
+
+    @property
+    def _to_come(self) -> "list[BatchLoader]":
+        """The loaders of the stages that are not through, each at its place."""
+        return self.stages[self.position[0] :]
+
+    def ahead(self, i: int) -> "Batch":
+        """Batch i of those from `position` on, of which there are `left`; see `BatchLoader.ahead`."""
+        for stage in self._to_come:
+            if i < stage.left:
+                return stage.ahead(i)
+            i -= stage.left
+        raise IndexError("the mixture has no such batch")
+
+    def skip(self, n: int) -> None:
+        """Go on as if n batches of each rank were taken, at most `left`."""
+        self._stage, _ = self.position
+        while n:
+            stage = self.stages[self._stage]
+            taken = min(n, stage.left)
+            n -= taken
+            stage.skip(taken)
+            self._stage, _ = self.position
+
+    def alone(self) -> Self:
+        """A copy with stages of its own; see `BatchLoader.alone`."""
+        twin = copy.copy(self)
+        twin.stages = [stage.alone() for stage in self.stages]
+        return twin
+
+    def set_epoch(self, epoch: int) -> None:
+        """Do nothing for epoch 0, for training loops that set it.
+
+        Raises
+        ------
+        UserError
+            It is another one: a mixture has one.
+        """
+        if epoch:
+            raise UserError(
+                f"a mixture ends with its last stage, so there is no epoch {epoch}; give the mixture more tokens, or "
+                "multipliers above 1, to draw its groups again"
+            )
+
     def __iter__(self) -> Iterator["Batch"]:
-        """Batches from `position` to the end of the last stage."""
+        """Batches from `position` to the end of the last stage, and none behind it."""
         self._stage, _ = self.position
         while self._stage < len(self.stages):
             yield from self.stages[self._stage]

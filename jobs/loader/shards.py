@@ -16,7 +16,7 @@ from jobs.loader.cache import LocalCache, default_folder
 from jobs.loader.stream import TokenFile, TokenStream
 from jobs.loader.windows import Windows
 from jobs.runtime import folders
-from jobs.runtime.checkpoint import LOCK, MANIFEST, RUNNING, DamagedFileError, read_json
+from jobs.runtime.checkpoint import LOCK, MANIFEST, RUNNING, DamagedFileError, is_mixture, read_json
 
 SHARDS = "shards"
 
@@ -65,7 +65,7 @@ class ShardLoader(BatchLoader):
     ------
     UserError
         A shard is missing, damaged or foreign, or the split is too short for one batch of each rank; or the output's
-        shards are not all packed.
+        shards are not all packed, or it is a mixture's.
 
     Warns
     -----
@@ -124,6 +124,10 @@ class ShardLoader(BatchLoader):
 
 def _check_finished(out: Path) -> None:
     """Refuse an output while its shards are packed, and warn of one whose last run did not come to its end."""
+    if is_mixture(out):
+        raise UserError(
+            f"{out} is a mixture and has no splits; serve it with jobs.loader.mixture.MixtureLoader"
+        )
     if not (out / (RUNNING if folders.is_remote(out) else LOCK)).exists() or (out / MANIFEST).exists():
         return
     if not (out / SHARDS / MANIFEST).exists():

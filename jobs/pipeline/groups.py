@@ -48,6 +48,7 @@ COUNTS = columns(
     tokens="int64",
 )
 KEY = ["shard", "group", "tier"]
+FEW = 32  # files of a ledger that threads of this process count sooner than a cluster starts
 
 
 # ---------------------------------------------------------------- which document is of which group
@@ -216,8 +217,11 @@ def counted(run: "Run", labels: Labels) -> pd.DataFrame:
 
     paths = ledger.files(run.out)
     graph = dd.from_map(count_members, paths, labels=labels, meta=COUNTS, label="count groups")
-    with run.console.job(NAME, len(paths), "files counted") as meter:
-        found = gather(run.client, graph, meter, counted=())
+    if len(paths) <= FEW and run.scheduler is None:
+        found = graph.compute(scheduler="threads")
+    else:
+        with run.console.job(NAME, len(paths), "files counted") as meter:
+            found = gather(run.client, graph, meter, counted=())
     return found.groupby(KEY, as_index=False).sum()
 
 

@@ -290,8 +290,18 @@ def _flocked(out: Path) -> Iterator[None]:
         yield
 
 
+def is_mixture(out: Path) -> bool:
+    """Whether `jobs.mix` made an output, which has groups and no splits."""
+    return (out / "groups" / MANIFEST).exists() and not (out / "shards").exists()
+
+
 def why_unfinished(out: Path) -> str:
     """Why an output without a manifest cannot be used, and what to do."""
+    if is_mixture(out):
+        return (
+            f"{out} is a mixture that jobs.mix made, and no run: name the run that was mixed; the mixture is served by "
+            "jobs.loader.mixture.MixtureLoader, and its packed stages, if any, are llm.c shards"
+        )
     if (out / LOCK).exists():
         return f"{out} is not a finished run: the last run stopped before its end, or is still going; run it again"
     return f"{out} is not a finished run: it has no {MANIFEST}"

@@ -11,6 +11,7 @@ the same windows from an int64 array in memory. The exit status says whether our
 within twice its copy.
 """
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -420,4 +421,10 @@ def main(million_tokens: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else MILLION_TOKENS))
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.loading", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument(
+        "million_tokens", nargs="?", type=int, default=MILLION_TOKENS, metavar="MILLION_TOKENS"
+    )
+    sys.exit(main(parser.parse_args().million_tokens))

@@ -383,9 +383,9 @@ def test_the_bytes_do_not_depend_on_where_an_export_stopped(finished, exported, 
     [
         (["--format", "llmc"], "llmc is what the run has written already"),
         (["--format", "mds,mds"], "names 'mds' twice"),
-        (["--format", "tar"], "shards.formats.0 is 'tar'"),
-        (["--format", "megatron", "--rows", "10"], "rows has no effect on megatron"),
-        (["--format", "mds", "--rows", "1"], "shards.rows.length is 1"),
+        (["--format", "tar"], "--format is 'tar'"),
+        (["--format", "megatron", "--rows", "10"], "--rows has no effect on megatron"),
+        (["--format", "mds", "--rows", "1"], "--rows is 1"),
         (["--format", "mds", "--policy", "padding"], "say how long they are with --rows"),
     ],
 )

@@ -295,7 +295,9 @@ def test_states_that_mean_nothing_are_refused(tmp_path):
     for wrong, words in [
         ({"T": 16}, "saved with T 16, but this loader has 8"),
         ({"n_sequences": 61}, "saved with n_sequences 61, but this loader has 62"),
-        ({"seed": -1}, "saved with seed -1, but this loader has 1337"),
+        ({"T": 16, "n_sequences": 31}, "saved with T 16, but this loader has 8"),
+        ({"seed": -1}, "saved with shuffle False, but this loader has True"),
+        ({"seed": 7}, "saved with seed 7, but this loader has 1337"),
         ({"sequence": 62}, "sequence 62 of epoch 0; an epoch has 62 sequences"),
         ({"epoch": -1}, "sequence 0 of epoch -1"),
     ]:
@@ -370,7 +372,9 @@ def test_the_dataset_of_torch_s_dataloader(tmp_path, num_workers):
     dataset = ShardDataset(loader)
     for epoch in range(2):
         dataset.set_epoch(epoch)
-        served = [rows(batch) for batch in DataLoader(dataset, batch_size=None, num_workers=num_workers)]
+        batches = DataLoader(dataset, batch_size=None, num_workers=num_workers)
+        assert len(batches) == len(loader) == loader.n_batches
+        served = [rows(batch) for batch in batches]
         assert served == [rows(loader.batch(epoch * loader.n_batches + i)) for i in range(loader.n_batches)]
 
 

@@ -1,6 +1,7 @@
 """Mixtures of a run's groups, drawn by the loader and packed: the same token for token, held against the shards."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs import ledger, mix, report
+from jobs import export, feed, ledger, mix, report
 from jobs.errors import UserError
 from jobs.formats import llmc
 from jobs.loader import ShardLoader
@@ -356,11 +357,37 @@ def test_what_cannot_be_met_is_refused_before_anything_is_written(run_of_three, 
     assert run_mix(run_of_three, tmp_path / "to", cluster, said, "--set", "closest=true") == 0
 
 
-def test_a_dry_run_says_what_each_group_gives_and_writes_nothing(run_of_three, cluster, tmp_path, capsys):
-    said = {"shares": {"web": 0.5, "math": 0.5}, "tokens": 6400, "length": 64}
-    assert run_mix(run_of_three, tmp_path / "to", cluster, said, "--dry-run") == 0
-    assert "mixture: 100 sequences of 64 tokens" in capsys.readouterr().out
-    assert not (tmp_path / "to").exists()
+def test_a_dry_run_says_what_a_real_one_does_and_neither_starts_a_cluster_nor_writes(
+    run_of_three, cluster, tmp_path, capsys, monkeypatch
+):
+    said = json.dumps({"shares": {"web": 0.5, "math": 0.5}, "tokens": 6400, "length": 64})
+    with monkeypatch.context() as patched:
+        patched.setattr("jobs.runtime.cluster.connected", None)
+        assert mix.main([str(run_of_three), "--set", f"mixture={said}", "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "mixture: 100 sequences of 64 tokens, 6,400 tokens" in shown
+    assert re.search(r"math +50\.000% \(asked 50\.000%\)  3,200 tokens, \d\.\d\d epochs", shown)
+    assert not run_of_three.with_name("out-mixture").exists()
+    assert run_mix(run_of_three, tmp_path / "to", cluster, json.loads(said)) == 0
+    assert capsys.readouterr().out.endswith(shown)
+
+
+def test_commands_on_a_mixture_serve_it_or_say_what_it_is(mixed, cluster, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(feed.measured, "__defaults__", (0.01,))
+    assert feed.main([str(mixed), "--eats", "1000", "--batch", "4"]) == 0
+    shown = capsys.readouterr().out
+    for stage, size in (("broad", "4 x 64"), ("annealing", "4 x 32"), ("long", "4 x 200")):
+        assert re.search(rf"{stage} +[0-9,]+ +[0-9,.]+ +{size}", shown)
+    for option in (["--length", "64"], ["--split", "val"], ["--batch", "1000"]):
+        assert feed.main([str(mixed), "--eats", "1000", *option]) == 2
+        refused = capsys.readouterr()
+        assert refused.out == ""
+        assert "mixture" in refused.err
+    options = ["--format", "mds", "--to", str(tmp_path / "to"), "--scheduler", cluster]
+    assert export.main([str(mixed), *options]) == 2
+    assert "is a mixture that jobs.mix made, and no run" in capsys.readouterr().err
+    with pytest.raises(UserError, match="is a mixture and has no splits"):
+        ShardLoader("train", 4, 64, mixed)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from jobs.errors import UserError
 from jobs.formats import llmc
+from jobs.loader.dataset import ShardDataset
 from jobs.loader.mixture import MixtureLoader
 from jobs.mixture import sequences
 from jobs.mixture.allotment import plan
@@ -202,10 +204,49 @@ def test_copies_are_as_far_apart_as_is_said(windows, others, sequences, apart, s
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_workers_serve_the_same(tmp_path, num_workers):
     write_groups(tmp_path, {"a": [[500], []], "b": [[300], [200]]})
-    stages_ = [{"name": "x", "tokens": 300, "length": 4}, {"name": "y", "tokens": 200, "length": 8}]
-    said = {"shares": {"a": 0.5, "b": 0.5}, "stages": stages_}
-    alone, helped = (MixtureLoader(tmp_path, 4, said, num_workers=n) for n in (0, num_workers))
+    alone, helped = (MixtureLoader(tmp_path, 4, TWO_STAGES, num_workers=n) for n in (0, num_workers))
     assert together([list(alone)]) == together([list(helped)])
+
+
+TWO_STAGES = {
+    "shares": {"a": 0.5, "b": 0.5},
+    "stages": [{"name": "x", "tokens": 300, "length": 4}, {"name": "y", "tokens": 200, "length": 8}],
+}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2])
+def test_the_dataset_of_torch_s_dataloader(tmp_path, num_workers):
+    write_groups(tmp_path, {"a": [[500], []], "b": [[300], [200]]})
+    loader = MixtureLoader(tmp_path, 4, TWO_STAGES, uneven="pad")
+    dataset = ShardDataset(loader)
+    batches = DataLoader(dataset, batch_size=None, num_workers=num_workers)
+    assert len(batches) == len(loader)
+    whole = together([list(MixtureLoader(tmp_path, 4, TWO_STAGES, uneven="pad"))])
+    assert together([list(batches)]) == whole
+    assert loader.position == (0, 0)  # the data set has a copy
+    dataset.load_state_dict({**loader.state_dict(), "stage": 1, "sequence": 8})
+    assert together([list(batches)]) == whole[loader.stages[0].n_batches + 2 :]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_torchdata_s_stateful_dataloader_resumes_twice(tmp_path, num_workers):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+    write_groups(tmp_path, {"a": [[500], []], "b": [[300], [200]]})
+
+    def made() -> Any:
+        dataset = ShardDataset(MixtureLoader(tmp_path, 4, TWO_STAGES))
+        return stateful.StatefulDataLoader(dataset, batch_size=None, num_workers=num_workers)
+
+    batches, served = made(), []
+    for n_batches in (5, 15):  # the second in the second stage
+        iterator = iter(batches)
+        served += list(itertools.islice(iterator, n_batches))
+        state = batches.state_dict()
+        del iterator
+        batches = made()
+        batches.load_state_dict(state)
+    served += list(batches)
+    assert together([served]) == together([list(MixtureLoader(tmp_path, 4, TWO_STAGES))])
 
 
 def test_too_few_sequences_for_a_batch_are_refused_or_filled_up(tmp_path):
@@ -237,8 +278,15 @@ def test_a_loader_that_has_served_goes_back_to_a_state(tmp_path):
     loader = MixtureLoader(tmp_path, 4, said)
     begin = loader.state_dict()
     whole = together([list(loader)])
-    assert list(loader) == []  # all was served
+    assert len(whole) == len(loader) == 18
+    assert list(loader) == []  # a mixture has an end
+    resumed = MixtureLoader(tmp_path, 4, said)
+    resumed.load_state_dict(loader.state_dict())
+    assert list(resumed) == []
     loader.load_state_dict(begin)
+    loader.set_epoch(0)  # as a training loop does
+    with pytest.raises(UserError, match="ends with its last stage, so there is no epoch 1"):
+        loader.set_epoch(1)
     assert together([list(loader)]) == whole
 
 
