@@ -289,7 +289,7 @@ def test_batches_one_after_another_keep_what_one_run_keeps(
     assert set(of_others["kept_in"]) == {str(outs[0]), str(outs[1])}
     assert of_others["kept_by"].isin(pd.concat(rows[:2])["doc_id"]).all()
     section = report.read(outs[2])["against"]
-    assert f"<td>{outs[1]}</td>" in (outs[2] / "report" / "index.html").read_text()
+    assert f">{outs[1]}</th>" in (outs[2] / "report" / "index.html").read_text()
     assert sum(one["url_duplicate"] for one in section["outputs"]) >= 5
     assert (
         section["earlier_documents_linked"]
