@@ -24,6 +24,13 @@ NAME = "shardmill"
 PAGE = Path(__file__).parent / "dashboard.html"
 EVERY = 0.5  # seconds between two events of a job that goes on
 MOST_RUNS = 20  # that a scheduler remembers
+UNFINISHED = (
+    "waiting",
+    "queued",
+    "no-worker",
+    "processing",
+    "memory",
+)  # a task group with such tasks is at work
 MEASURES = ("documents", "bytes", "tokens", "seconds")
 
 
@@ -99,13 +106,13 @@ class RunsOnDashboard(SchedulerPlugin):
         groups = [
             {
                 "name": prefix.name,
-                "waiting": counts["waiting"] + counts["queued"] + counts["no-worker"],
-                "running": counts["processing"],
-                "done": counts["memory"] + counts["released"] + counts["forgotten"],
+                "waiting": states["waiting"] + states["queued"] + states["no-worker"],
+                "running": states["processing"],
+                "done": states["memory"] + states["released"] + states["forgotten"],
             }
             for prefix in self.scheduler.task_prefixes.values()
-            for counts in [prefix.state_counts]
-            if prefix.active
+            for states in [prefix.states]
+            if any(states[name] for name in UNFINISHED)
         ]
         runs = [
             {"output": output, "jobs": list(run["jobs"].values())}
