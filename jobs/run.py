@@ -234,7 +234,8 @@ def conclude(run: "Run", did: list[str], seconds: float) -> int:
     report.print_table(run.console, run.figures("report"))
     manifests = {name: run.checkpoint(name).manifest() or {} for name, _ in jobs_of(run)}
     cost.print_table(run.console, manifests)
-    costs.write(run.out, manifests)
+    if did:
+        costs.write(run.out, manifests)
     bad, allowed = run.bad_files(), run.config.allow_bad_files
     run.console.line()
     for path, reason in bad.items():

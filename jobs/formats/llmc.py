@@ -228,15 +228,16 @@ def read(data_dir: str | Path, split: str) -> "da.Array":
     paths = find_shards(data_dir, split)
     dtype, counts = read_headers(paths)
     chunks = [
-        da.from_delayed(dask.delayed(_tokens)(path, start), (min(CHUNK, n - start),), dtype)
+        da.from_delayed(dask.delayed(_tokens)(path, start, stop), (stop - start,), dtype)
         for path, n in zip(paths, counts.tolist(), strict=True)
         for start in range(0, n, CHUNK)
+        for stop in [min(start + CHUNK, n)]
     ]
     return da.concatenate(chunks)
 
 
-def _tokens(path: Path, start: int) -> npt.NDArray[Any]:
-    return np.asarray(open_shard(path)[start : start + CHUNK])
+def _tokens(path: Path, start: int, stop: int) -> npt.NDArray[Any]:
+    return np.asarray(open_shard(path)[start:stop])
 
 
 def shard_name(name: str, split: str, index: int) -> str:
