@@ -57,8 +57,8 @@ def _source(module: str) -> Path | None:
 def _imports(path: Path) -> set[str]:
     """Names of the modules of ours that a file imports, within functions too, or names in a string.
 
-    From bytecode: before Python 3.11.8, `ast.parse` fails now and then while another thread uses `ast` (gh-106905), as
-    the scheduler's dashboard does in a process of ours.
+    From bytecode, since `ast.parse` can raise SystemError ("recursion depth mismatch") in a process with threads: seen
+    under Python 3.11 while the dashboard of a run was read.
     """
     names: set[str] = set()
     waiting: list[Any] = [compile(path.read_text(encoding="utf-8"), path.name, "exec", dont_inherit=True)]
